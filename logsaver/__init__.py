@@ -1,0 +1,58 @@
+"""A LangGraph checkpointer in one append-only file."""
+
+from logsaver.codec import Undecodable
+from logsaver.errors import (
+    ClosedLogError,
+    CorruptLogError,
+    InvalidInputError,
+    LockTimeoutError,
+    LogFileError,
+    LogOpenError,
+    LogReadError,
+    LogReplacedError,
+    LogSaverError,
+    LogWriteError,
+    NotALogError,
+    PoisonedLogError,
+    ReadOnlyLogError,
+    RecordTooLargeError,
+    ThreadExistsError,
+    UnsupportedFormatError,
+    ValueDecodeError,
+    ValueEncodeError,
+)
+from logsaver.reading import ThreadInfo
+from logsaver.repair import Damage, RepairReport, VerifyReport, repair, verify
+from logsaver.saver import LogSaver, Stats
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ClosedLogError",
+    "CorruptLogError",
+    "Damage",
+    "InvalidInputError",
+    "LockTimeoutError",
+    "LogFileError",
+    "LogOpenError",
+    "LogReadError",
+    "LogReplacedError",
+    "LogSaver",
+    "LogSaverError",
+    "LogWriteError",
+    "NotALogError",
+    "PoisonedLogError",
+    "ReadOnlyLogError",
+    "RecordTooLargeError",
+    "RepairReport",
+    "Stats",
+    "ThreadExistsError",
+    "ThreadInfo",
+    "Undecodable",
+    "UnsupportedFormatError",
+    "ValueDecodeError",
+    "ValueEncodeError",
+    "VerifyReport",
+    "repair",
+    "verify",
+]

@@ -1,0 +1,108 @@
+"""A copy of a log in another file, for what replaces a log; see rewriting.py."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from logsaver.errors import RESTORE_OR_REPAIR, CorruptLogError
+from logsaver.frame import (
+    CHECKSUM_AT,
+    HEADER_CHECKSUM_AT,
+    FileHeader,
+    Frame,
+    encode_frame,
+)
+from logsaver.index import Index
+from logsaver.log import Log
+from logsaver.logfile import LogFile
+from logsaver.record import AboutTheFile, CheckpointRecord, Record, ReplacedRecord, encode
+from logsaver.recovery import frames
+
+WRITE_SIZE: Final = 1 << 20
+
+
+class Copy:
+    """The frames of a log as a new generation, and the index of it. References are translated."""
+
+    def __init__(self, source: Log, file: LogFile) -> None:
+        self.source = source
+        header = source.header
+        self.header = FileHeader(
+            header.file_id, header.generation + 1, header.flags, header.key_check
+        )
+        self.index = Index()
+        self.end = self.header.data_start
+        self.last = self.seed = self.header.seed
+        self.last_at = HEADER_CHECKSUM_AT  # where it stands in the file
+        self.synced = self.end  # up to here the new file is on stable storage
+        self._file = file
+        self._position = header.data_start  # how far the source is copied
+        self._previous = source.seed
+        self._places: dict[int, int] = {}  # of checkpoint frames: where they were, where they are
+        self._unwritten: list[bytes] = []
+        self._written = 0
+        self._buffer(self.header.encode())
+
+    def catch_up(self) -> None:
+        """Copy what the source has by now. Every frame is verified on the way."""
+        source = self.source
+        for frame in frames(
+            source.file, seed=source.seed, start=self._position, previous=self._previous
+        ):
+            self._copy(frame)
+            self._position, self._previous = frame.end, frame.checksum
+        self._write()
+
+    def seal(self) -> None:
+        """Sync what is copied, and say so in the new file: none of it has to be synced again."""
+        self._file.sync()
+        self.synced = self.end
+        self._add(ReplacedRecord(self.header.generation))
+        self._write()
+
+    def _copy(self, frame: Frame) -> None:
+        record = self.source.decode(frame)
+        if isinstance(record, AboutTheFile):
+            return
+        if isinstance(record, CheckpointRecord):
+            self._places[frame.offset] = self.end
+            if any(type(value) is int for value in record.channels.values()):
+                self._add(self._translated(record))
+                return
+        self._add(record, frame.kind, bytes(frame.payload))
+
+    def _translated(self, record: CheckpointRecord) -> CheckpointRecord:
+        return record._replace(
+            channels={
+                channel: self._place(value) if type(value) is int else value
+                for channel, value in record.channels.items()
+            }
+        )
+
+    def _place(self, before: int) -> int:
+        try:
+            return self._places[before]
+        except KeyError:
+            raise CorruptLogError(
+                self.source.path, before, f"expected a checkpoint here; {RESTORE_OR_REPAIR}"
+            ) from None
+
+    def _add(self, record: Record, kind: int | None = None, payload: bytes = b"") -> None:
+        if kind is None:
+            kind, payload = encode(record)
+        frame, self.last = encode_frame(kind, payload, self.end, self.last, self.synced, self.seed)
+        self.index.apply(record, self.end, len(frame))
+        self.last_at = self.end + CHECKSUM_AT
+        self.end += len(frame)
+        self._buffer(frame)
+
+    def _buffer(self, data: bytes) -> None:
+        self._unwritten.append(data)
+        if self.end - self._written > WRITE_SIZE:
+            self._write()
+
+    def _write(self) -> None:
+        data = b"".join(self._unwritten)
+        self._file.write(data, self._written)
+        self._written += len(data)
+        self._unwritten.clear()
