@@ -1,0 +1,299 @@
+"""What a put and a put_writes store: made ready outside all locks, then appended.
+
+Every step of a running graph comes through here several times, so this is written for speed:
+one pass over the channels, no look at the index if the parent was put here, and nothing made
+that is not stored or returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, Final
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    Checkpoint,
+    CheckpointMetadata,
+    get_checkpoint_metadata,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from logsaver.cache import Recent
+from logsaver.codec import encode_error, load
+from logsaver.config import Address, address_of
+from logsaver.errors import InvalidInputError, LogSaverError, ValueDecodeError
+from logsaver.index import Index, Key
+from logsaver.log import Log
+from logsaver.reading import read_writes
+from logsaver.record import CheckpointRecord, Write, WritesRecord
+from logsaver.store import Appended, ReplacedMeanwhileError, Store
+from logsaver.tags import tags
+from logsaver.value import USUAL_TYPE, Base, Stored, new, whole
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_BASES: Final = 2048
+
+
+class Bases:
+    """The last checkpoint put in each namespace, so that its child need not read it back."""
+
+    __slots__ = ("_recent",)
+
+    def __init__(self) -> None:
+        self._recent: Recent[tuple[str, str], Base] = Recent(_BASES)
+
+    def remember(self, thread_id: str, ns: str, base: Base) -> None:
+        self._recent.put((thread_id, ns), base)
+
+    def of_parent(self, store: Store, serde: SerializerProtocol, parent: Address) -> Base | None:
+        """What a child of this checkpoint can share with it.
+
+        A remembered one is as good as the index, whatever others have done to the parent since:
+        it names the frame that we have put, with the values that we have put. Only if the log is
+        replaced is that frame somewhere else, and then the epoch is another one.
+        """
+        if parent.checkpoint_id is None:
+            return None
+        base = self._recent.get((parent.thread_id, parent.ns))
+        if base is None or base.checkpoint_id != parent.checkpoint_id or base.epoch != store.epoch:
+            base = _read_base(store, serde, parent)
+        return base
+
+
+def _read_base(store: Store, serde: SerializerProtocol, address: Address) -> Base | None:
+    assert address.checkpoint_id is not None
+    with store.lock:
+        ns = store.view().namespace(address.thread_id, address.ns)
+        entry = None if ns is None else ns.find(address.checkpoint_id)
+        log, epoch = store.log, store.epoch
+    if entry is None:
+        return None
+    record = log.checkpoint(entry.offset, entry.size)
+    try:
+        body = load(serde, record.body, address, "the checkpoint", expected=dict)
+    except ValueDecodeError:
+        return None  # store everything; whoever reads the parent gets the error
+    versions = body.get("channel_versions") or {}
+    return Base(epoch, address.checkpoint_id, entry.offset, versions, record.channels)
+
+
+class Put:
+    """One put; called until it is in the log."""
+
+    __slots__ = ("_arguments", "_bases", "_epoch", "_record", "_serde", "_store", "_versions")
+
+    def __init__(
+        self,
+        store: Store,
+        bases: Bases,
+        serde: SerializerProtocol,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: Collection[str],
+    ) -> None:
+        self._store = store
+        self._bases = bases
+        self._serde = serde
+        self._arguments = config, checkpoint, metadata, new_versions
+        self._make()
+
+    def _make(self) -> None:
+        parent = address_of(self._arguments[0])
+        base = self._bases.of_parent(self._store, self._serde, parent)
+        self._epoch = None if base is None else base.epoch
+        self._record = checkpoint_record(self._serde, parent, *self._arguments, base)
+        # Now and not later: LangGraph goes on changing its dict.
+        self._versions = dict(self._arguments[1].get("channel_versions") or ())
+
+    def __call__(self) -> Appended:
+        record = self._record
+        try:
+            appended = self._store.append(record, self._epoch)
+        except ReplacedMeanwhileError:
+            self._make()  # what it shares with its parent is somewhere else now
+            return self()
+        _, epoch, offset, _ = appended
+        base = new(Base, (epoch, record.checkpoint_id, offset, self._versions, record.channels))
+        self._bases.remember(record.thread_id, record.ns, base)
+        return appended
+
+    def config(self) -> RunnableConfig:
+        """What LangGraph is told to find it by."""
+        record = self._record
+        return {
+            "configurable": {
+                "thread_id": record.thread_id,
+                "checkpoint_ns": record.ns,
+                "checkpoint_id": record.checkpoint_id,
+            }
+        }
+
+
+def checkpoint_record(
+    serde: SerializerProtocol,
+    parent: Address,
+    config: RunnableConfig,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+    new_versions: Collection[str],
+    base: Base | None,
+) -> CheckpointRecord:
+    """One put. A channel that the parent has in the same version becomes a reference."""
+    thread_id, ns, parent_id = parent
+    checkpoint_id = _id_of(checkpoint)
+    body: dict[str, Any] = dict(checkpoint)
+    values = body.pop("channel_values", None) or {}
+    versions = body.get("channel_versions") or {}
+    if type(versions) is not dict and not isinstance(versions, Mapping):
+        raise InvalidInputError(f"channel_versions is a mapping, not {versions!r}")
+    kept_metadata = get_checkpoint_metadata(config, metadata)
+    dumps = serde.dumps_typed
+    channels: dict[str, Stored] = {}
+    part, name = "channel", ""
+    try:
+        for given, value in values.items():
+            name = given if type(given) is str else _plain(given)
+            if base is not None and name not in new_versions:
+                place = base.place_of(name, versions.get(name))
+                if place is not None:
+                    channels[name] = place
+                    continue
+            kind, data = typed = dumps(value)
+            channels[name] = data if kind == USUAL_TYPE and type(data) is bytes else whole(typed)
+        part, name = "the metadata", ""
+        stored_metadata = whole(dumps(kept_metadata))
+        part = "the checkpoint"
+        stored_body = whole(dumps(body))
+    except Exception as error:
+        key = Key(checkpoint_id, thread_id, ns)
+        raise _refusal(serde, error, key, part, name, channels) from error
+    time = _microseconds(body.get("ts"))
+    fields = (thread_id, ns, checkpoint_id, parent_id, time, tags(kept_metadata))
+    return new(CheckpointRecord, (*fields, stored_body, stored_metadata, channels))
+
+
+def _id_of(checkpoint: Checkpoint) -> str:
+    checkpoint_id = checkpoint.get("id")
+    if not checkpoint_id:
+        raise InvalidInputError(
+            "the checkpoint has no id, so nothing could find it again; give it one under 'id'"
+        )
+    return checkpoint_id if type(checkpoint_id) is str else str(checkpoint_id)
+
+
+def _refusal(
+    serde: SerializerProtocol,
+    error: Exception,
+    key: Key,
+    part: str,
+    name: object,
+    channels: Collection[str],
+) -> LogSaverError:
+    # The versions have the channels' names, so they may be the first to stumble over one.
+    for channel in channels:
+        if not _is_unicode(channel):
+            return InvalidInputError(
+                f"{key}: a channel named {channel!r} cannot be stored; a name must be valid "
+                "Unicode text"
+            )
+    return encode_error(serde, error, key, part, name)
+
+
+class PutWrites:
+    """One put_writes; called until it is in the log."""
+
+    __slots__ = ("_record", "_store")
+
+    def __init__(
+        self,
+        store: Store,
+        serde: SerializerProtocol,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str,
+    ) -> None:
+        self._store = store
+        self._record = writes_record(serde, address_of(config), writes, task_id, task_path)
+
+    def __call__(self) -> Appended:
+        return self._store.append(self._record, None, without_repeats)
+
+
+def writes_record(
+    serde: SerializerProtocol,
+    address: Address,
+    writes: Sequence[tuple[str, Any]],
+    task_id: str,
+    task_path: str,
+) -> WritesRecord:
+    thread_id, ns, checkpoint_id = address
+    if checkpoint_id is None:
+        raise InvalidInputError("put_writes needs the checkpoint_id that the writes belong to")
+    dumps = serde.dumps_typed
+    slot_of: Callable[[str, int], int] = WRITES_IDX_MAP.get
+    rows: list[Write] = []
+    channel: Any = ""
+    try:
+        for given, value in writes:
+            channel = given if type(given) is str else _plain(given)
+            kind, data = typed = dumps(value)
+            stored = data if kind == USUAL_TYPE and type(data) is bytes else whole(typed)
+            rows.append((slot_of(channel, len(rows)), channel, stored))
+    except Exception as error:
+        key = Key(checkpoint_id, thread_id, ns)
+        raise encode_error(serde, error, key, "the write to channel", channel) from error
+    for _, channel, _ in rows:
+        if type(channel) is not str:
+            raise InvalidInputError(f"a channel's name is text, not {channel!r}")
+    return new(WritesRecord, (thread_id, ns, checkpoint_id, str(task_id), str(task_path), rows))
+
+
+def without_repeats(log: Log, index: Index, record: WritesRecord) -> WritesRecord | None:
+    """Leave out ordinary writes that are there already; None if nothing is left."""
+    rows = record.writes
+    ns = index.namespace(record.thread_id, record.ns)
+    tasks = None if ns is None else ns.writes.get(record.checkpoint_id)
+    if tasks is not None:
+        earlier = tasks.get(record.task_id)
+        if earlier is not None:
+            stored = {write.order[2] for write in read_writes(log, earlier)}
+            rows = [row for row in rows if row[0] < 0 or row[0] not in stored]
+            record = record._replace(writes=rows)
+    return record if rows else None
+
+
+def _plain(name: Any) -> Any:
+    """The text of a name that is a kind of text, as a member of a `str` enum is."""
+    return str.__str__(name) if isinstance(name, str) else name
+
+
+def _is_unicode(name: Any) -> bool:
+    try:
+        str.encode(name)
+    except (TypeError, UnicodeEncodeError):
+        return False
+    return True
+
+
+def _microseconds(timestamp: Any) -> int:
+    """A checkpoint's own timestamp; the present for one that has none or cannot be read."""
+    try:
+        moment = datetime.fromisoformat(timestamp)
+    except (TypeError, ValueError):
+        moment = _moment(timestamp)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    since = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _moment(timestamp: Any) -> datetime:
+    """Python 3.10 does not know the Z that stands for UTC."""
+    try:
+        return datetime.fromisoformat(timestamp.replace("Z", "+00:00"))
+    except (AttributeError, TypeError, ValueError):
+        return datetime.now(timezone.utc)

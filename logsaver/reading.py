@@ -1,0 +1,404 @@
+"""From the index and the log to LangGraph's tuples.
+
+The index is looked at under the store's lock and only for a moment; frames are read and values
+decoded outside it. So `list` holds nothing while its caller iterates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from typing import Any, Final, NamedTuple
+
+from langgraph.checkpoint.base import (
+    CheckpointTuple,
+    DeltaChannelHistory,
+    PendingWrite,
+    writes_sort_key,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from sortedcontainers import SortedList
+
+from logsaver.codec import Undecodable, load, load_leniently, matches
+from logsaver.config import Address
+from logsaver.errors import RESTORE_OR_REPAIR, CorruptLogError
+from logsaver.index import Entry, Key, Namespace, Thread, WritesEntry
+from logsaver.log import Log
+from logsaver.record import CheckpointRecord
+from logsaver.store import Store
+from logsaver.tags import may_match
+from logsaver.value import Stored
+
+Decode = Callable[..., Any]  # load or load_leniently
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_FIRST: Final = (datetime.min.replace(tzinfo=timezone.utc) - _EPOCH) // _MICROSECOND
+_LAST: Final = (datetime.max.replace(tzinfo=timezone.utc) - _EPOCH) // _MICROSECOND
+
+
+class Found(NamedTuple):
+    """What the index knows of one checkpoint; stays true when the index moves on."""
+
+    log: Log  # the generation that the positions are in
+    key: Key
+    entry: Entry
+    parent_is_listed: bool
+    parent_is_hidden: bool
+    writes: tuple[WritesEntry, ...]
+
+
+class StoredWrite(NamedTuple):
+    """A pending write; sorts like LangGraph's `writes_sort_key`."""
+
+    order: tuple[str, str, int]
+    task_id: str
+    channel: str
+    value: Stored
+
+
+class Selection(NamedTuple):
+    """What `list` was asked for."""
+
+    thread_id: str | None = None
+    ns: str | None = None
+    checkpoint_id: str | None = None
+    below: str | None = None
+    wanted: Mapping[str, Any] = {}
+    limit: int | None = None
+
+
+# -- one checkpoint
+
+
+def find(store: Store, address: Address) -> Found | None:
+    """The checkpoint at this address, or the latest there. O(1)."""
+    with store.lock:
+        ns = store.view().namespace(address.thread_id, address.ns)
+        if ns is None:
+            return None
+        checkpoint_id = address.checkpoint_id
+        if checkpoint_id is None:
+            if not ns.ids:
+                return None
+            checkpoint_id = ns.ids[-1]
+        return _found(store.log, Key(checkpoint_id, address.thread_id, address.ns), ns)
+
+
+def find_hidden(store: Store, address: Address) -> Found | None:
+    """The hidden checkpoint at this address, for those who walk back from a descendant."""
+    with store.lock:
+        ns = store.view().namespace(address.thread_id, address.ns)
+        if ns is None or address.checkpoint_id not in ns.hidden:
+            return None
+        key = Key(address.checkpoint_id, address.thread_id, address.ns)
+        return _found_at(store.log, key, ns.hidden[key.checkpoint_id], ns)
+
+
+def _found(log: Log, key: Key, ns: Namespace) -> Found | None:
+    entry = ns.listed.get(key.checkpoint_id)
+    return None if entry is None else _found_at(log, key, entry, ns)
+
+
+def _found_at(log: Log, key: Key, entry: Entry, ns: Namespace) -> Found:
+    return Found(
+        log,
+        key,
+        entry,
+        entry.parent_id in ns.listed,
+        entry.parent_id in ns.hidden,
+        ns.writes_of(key.checkpoint_id),
+    )
+
+
+def read_tuple(
+    serde: SerializerProtocol, found: Found, decode: Decode = load, metadata: Any = None
+) -> CheckpointTuple:
+    """Read a checkpoint; `metadata` if the caller has decoded it already."""
+    log, key, entry, parent_is_listed, parent_is_hidden, writes = found
+    record = log.checkpoint(entry.offset, entry.size)
+    checkpoint = decode(serde, record.body, key, "the checkpoint", expected=dict)
+    if not isinstance(checkpoint, Undecodable):
+        holders: dict[int, CheckpointRecord] = {}
+        checkpoint["channel_values"] = {
+            channel: decode(
+                serde,
+                value_of(log, record, channel, entry.offset, holders),
+                key,
+                "channel",
+                channel,
+            )
+            for channel in record.channels
+        }
+    if metadata is None:
+        metadata = read_metadata(serde, found, decode)
+    parent_config = None
+    if parent_is_listed:
+        parent_config = Address(key.thread_id, key.ns, entry.parent_id).config()
+    elif parent_is_hidden:
+        parent_config = Address(key.thread_id, key.ns, entry.parent_id).hidden_config()
+    return CheckpointTuple(
+        Address(key.thread_id, key.ns, key.checkpoint_id).config(),
+        checkpoint,
+        metadata,
+        parent_config,
+        [_pending(serde, write, key, decode) for write in read_writes(log, writes)],
+    )
+
+
+def _pending(
+    serde: SerializerProtocol, write: StoredWrite, key: Key, decode: Decode = load
+) -> PendingWrite:
+    task_id, channel = write.task_id, write.channel
+    value = decode(serde, write.value, key, "the write of (task, channel)", (task_id, channel))
+    return task_id, channel, value
+
+
+def read_metadata(serde: SerializerProtocol, found: Found, decode: Decode = load) -> Any:
+    key, entry = found.key, found.entry
+    record = found.log.checkpoint(entry.offset, entry.size)
+    metadata = decode(serde, record.metadata, key, "the metadata", expected=dict)
+    if (
+        record.thread_id != key.thread_id  # a copy reads the source's frame
+        and not isinstance(metadata, Undecodable)
+        and "thread_id" in metadata
+        and str(metadata["thread_id"]) == record.thread_id  # 7 names the thread "7"
+    ):
+        metadata["thread_id"] = key.thread_id
+    return metadata
+
+
+def value_of(
+    log: Log,
+    record: CheckpointRecord,
+    channel: str,
+    offset: int,
+    holders: dict[int, CheckpointRecord] | None = None,
+) -> Stored:
+    """The stored value of a channel, looked up where it is if it is shared.
+
+    `holders` are the records looked up for other channels: the log's cache takes no large one.
+    """
+    stored = record.channels[channel]
+    if type(stored) is not int:
+        return stored
+    # Shared with an earlier frame, always: a place behind this one is no place to look.
+    if stored < offset:
+        holder = None if holders is None else holders.get(stored)
+        if holder is None:
+            holder = log.checkpoint(stored)
+            if holders is not None:
+                holders[stored] = holder
+        stored = holder.channels.get(channel, offset)
+    if type(stored) is int:
+        raise CorruptLogError(
+            log.path,
+            offset,
+            f"channel {channel!r} is shared with a frame that does not have it; "
+            f"{RESTORE_OR_REPAIR}",
+        )
+    return stored
+
+
+def read_writes(log: Log, entries: Sequence[WritesEntry]) -> list[StoredWrite]:
+    """A checkpoint's pending writes in LangGraph's order.
+
+    Decided per write: the first of an ordinary one stays, the last of a special one does.
+    """
+    chosen: dict[tuple[str, int], StoredWrite] = {}
+    for entry in entries:
+        record = log.writes(entry.offset, entry.size)
+        task_id = record.task_id
+        for slot, channel, value in record.writes:
+            if slot < 0 or (task_id, slot) not in chosen:
+                order = writes_sort_key(record.task_path, task_id, slot)
+                chosen[task_id, slot] = StoredWrite(order, task_id, channel, value)
+    return sorted(chosen.values(), key=_order)
+
+
+def _order(write: StoredWrite) -> tuple[str, str, int]:
+    return write.order
+
+
+# -- many checkpoints
+
+
+def read_list(
+    store: Store, serde: SerializerProtocol, selection: Selection
+) -> Iterator[CheckpointTuple]:
+    """Newest first. Decodes what it yields; of what the filter rejects, nothing."""
+    left = selection.limit
+    if left == 0:
+        return
+    tags = {
+        key: either for key, value in selection.wanted.items() if (either := may_match(key, value))
+    }
+    own_name = selection.wanted.get("thread_id")
+    for found in _walk(store, selection):
+        have = found.entry.tags
+        if not all(
+            any(tag in have for tag in either)
+            # A copy has the tags of its source, and shows its own name in place of the source's.
+            or (key == "thread_id" and str(own_name) == found.key.thread_id)
+            for key, either in tags.items()
+        ):
+            continue
+        metadata = None
+        if selection.wanted:
+            metadata = read_metadata(serde, found, load_leniently)
+            if not matches(serde, selection.wanted, metadata):
+                continue
+        yield read_tuple(serde, found, load_leniently, metadata)
+        if left is not None:
+            left -= 1
+            if left == 0:
+                return
+
+
+def _walk(store: Store, selection: Selection) -> Iterator[Found]:
+    """What the selection names, newest first, as it is when each one's turn comes."""
+    with store.lock:
+        heads = SortedList(_heads(store, selection))
+    while heads:
+        key: Key = heads.pop()
+        with store.lock:
+            ns = store.view().namespace(key.thread_id, key.ns)
+            found = None
+            if ns is not None:
+                found = _found(store.log, key, ns)
+                if selection.checkpoint_id is None and (below := ns.below(key.checkpoint_id)):
+                    heads.add(key._replace(checkpoint_id=below))
+        if found is not None:
+            yield found
+
+
+def _heads(store: Store, selection: Selection) -> Iterator[Key]:
+    """The newest checkpoint of each namespace that the selection allows."""
+    index = store.view()
+    if selection.thread_id is None:
+        threads = list(index.threads.items())
+    else:
+        thread = index.threads.get(selection.thread_id)
+        threads = [] if thread is None else [(selection.thread_id, thread)]
+    for thread_id, thread in threads:
+        for name, ns in thread.namespaces.items():
+            if not ns.ids or selection.ns not in (None, name):
+                continue
+            newest: str | None = selection.checkpoint_id
+            if newest is None:
+                newest = ns.ids[-1] if selection.below is None else ns.below(selection.below)
+            elif selection.below is not None and newest >= selection.below:
+                continue
+            if newest is not None:
+                yield Key(newest, thread_id, name)
+
+
+# -- delta channels
+
+
+def read_delta_history(
+    store: Store, serde: SerializerProtocol, address: Address, channels: Sequence[str]
+) -> dict[str, DeltaChannelHistory]:
+    """Per channel the writes of the ancestors, oldest first, back to the nearest stored value."""
+    collected: dict[str, list[PendingWrite]] = {channel: [] for channel in channels}
+    seeds: dict[str, Any] = {}
+    for found in _walk_ancestors(store, address):
+        missing = collected.keys() - seeds.keys()
+        if not missing:
+            break
+        for write in reversed(read_writes(found.log, found.writes)):
+            if write.channel in missing:
+                collected[write.channel].append(_pending(serde, write, found.key))
+        record = found.log.checkpoint(found.entry.offset, found.entry.size)
+        for channel in missing & record.channels.keys():
+            stored = value_of(found.log, record, channel, found.entry.offset)
+            seeds[channel] = load(serde, stored, found.key, "channel", channel)
+    histories: dict[str, DeltaChannelHistory] = {}
+    for channel, writes in collected.items():
+        histories[channel] = {"writes": writes[::-1]}
+        if channel in seeds:
+            histories[channel]["seed"] = seeds[channel]
+    return histories
+
+
+def _walk_ancestors(store: Store, address: Address) -> Iterator[Found]:
+    """Parent, grandparent and so on by parent pointers, hidden ones too; a cycle ends it."""
+    found = find(store, address)
+    seen: set[str] = set()
+    while found is not None and (parent_id := found.entry.parent_id) is not None:
+        seen.add(found.key.checkpoint_id)
+        if parent_id in seen:
+            return
+        with store.lock:
+            ns = store.view().namespace(address.thread_id, address.ns)
+            entry = None if ns is None else ns.find(parent_id)
+            if ns is None or entry is None:
+                return
+            key = found.key._replace(checkpoint_id=parent_id)
+            found = _found_at(store.log, key, entry, ns)
+        yield found
+
+
+# -- threads
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadInfo:
+    """One thread, as the index knows it."""
+
+    thread_id: str
+    created_at: datetime
+    updated_at: datetime
+    checkpoints: int
+    bytes: int
+    _serde: SerializerProtocol = field(repr=False, compare=False)
+    _store: Store = field(repr=False, compare=False)
+    _latest: Found = field(repr=False, compare=False)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The metadata of the latest checkpoint, read and decoded now."""
+        latest = self._latest
+        if latest.log.file.is_closed():  # a forked child closes what its parent has open
+            checkpoint_id, thread_id, ns = latest.key
+            latest = find(self._store, Address(thread_id, ns, checkpoint_id)) or latest
+        metadata: dict[str, Any] = read_metadata(self._serde, latest)
+        return metadata
+
+
+def read_threads(store: Store, serde: SerializerProtocol, prefix: str) -> list[ThreadInfo]:
+    """Threads with checkpoints, most recently updated first; from the index alone."""
+    with store.lock:
+        infos = [
+            _describe(store, serde, thread_id, thread)
+            for thread_id, thread in store.view().with_prefix(prefix)
+        ]
+    infos.sort(key=lambda info: (info.updated_at, info.thread_id), reverse=True)
+    return infos
+
+
+def _describe(
+    store: Store, serde: SerializerProtocol, thread_id: str, thread: Thread
+) -> ThreadInfo:
+    namespaces = [(name, ns) for name, ns in thread.namespaces.items() if ns.ids]
+    times = [entry.time for _, ns in namespaces for entry in ns.listed.values()]
+    # The root graph speaks for the thread; its subgraphs' checkpoints come and go.
+    name, ns = min(namespaces, key=lambda item: item[0])
+    latest = _found(store.log, Key(ns.ids[-1], thread_id, name), ns)
+    assert latest is not None  # ids and listed have the same members
+    return ThreadInfo(
+        thread_id,
+        _datetime(min(times)),
+        _datetime(max(times)),
+        len(times),
+        thread.bytes,
+        serde,
+        store,
+        latest,
+    )
+
+
+def _datetime(microseconds: int) -> datetime:
+    """The nearest moment Python knows: "0001-01-01T00:00+14:00" is before the year 1 in UTC."""
+    return _EPOCH + timedelta(microseconds=min(max(microseconds, _FIRST), _LAST))

@@ -1,0 +1,240 @@
+"""`verify` reads every byte of a log and reports; `repair` saves what is intact into a new one.
+
+Neither touches the log itself. Both go on behind damage: they look for the next frame that is
+whole, whatever lies before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+from logsaver.arguments import path_of
+from logsaver.disk import DISK
+from logsaver.errors import LogOpenError
+from logsaver.frame import Frame
+from logsaver.logfile import LogFile
+from logsaver.record import (
+    AboutTheFile,
+    BadRecordError,
+    CheckpointRecord,
+    Record,
+    UnknownKindError,
+    record_of,
+)
+from logsaver.recovery import frames, read_header, search_heads, watermark_of
+from logsaver.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A range of bytes that holds no usable frame."""
+
+    start: int
+    end: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"bytes {self.start} to {self.end}: {self.reason}"
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """What `verify` found."""
+
+    path: str
+    bytes: int = 0
+    frames: int = 0
+    safe_upto: int = 0
+    """Up to here the log is known to have been on stable storage."""
+    damage: list[Damage] = field(default_factory=list)
+    torn_tail: Damage | None = None
+    """What a crash left behind the last whole frame; opening for writing cuts it off."""
+
+    @property
+    def ok(self) -> bool:
+        """No damage. A torn tail is normal."""
+        return not self.damage
+
+
+@dataclass(slots=True)
+class RepairReport:
+    """What `repair` saved, and what is missing."""
+
+    path: str
+    out: str
+    records: int = 0
+    lost: list[Damage] = field(default_factory=list)
+    missing_values: list[str] = field(default_factory=list)
+    """Channels whose value was stored in a damaged frame; left out of their checkpoint."""
+
+
+class _Unusable(NamedTuple):
+    """Why a whole frame holds no record. No crash leaves this, so it is never a torn tail."""
+
+    reason: str
+
+
+def verify(path: str | os.PathLike[str]) -> VerifyReport:
+    """Check every byte of a log: checksums, chain, records, and that shared values are there.
+
+    Raises what opening would raise if the file header cannot be read. Values are not decoded,
+    so no serializer is needed.
+    """
+    file = LogFile.open(DISK, path_of(path), read_only=True)
+    try:
+        report = VerifyReport(file.path, file.end())
+        stored: dict[int, frozenset[str]] = {}  # offset of a checkpoint frame -> its own values
+        gap: Damage | None = None  # the first place where no whole frame is
+        for found in _salvage(file):
+            if isinstance(found, Damage):
+                report.damage.append(found)
+                gap = gap or found
+                continue
+            frame, record = found
+            report.safe_upto = max(report.safe_upto, frame.synced_upto)
+            if isinstance(record, _Unusable):
+                report.damage.append(Damage(frame.offset, frame.end, record.reason))
+                continue
+            report.frames += 1
+            if isinstance(record, CheckpointRecord):
+                stored[frame.offset] = _own_values(record)
+                if missing := _missing_values(record, stored):
+                    reason = f"values of {sorted(missing)} are not where they should be"
+                    report.damage.append(Damage(frame.offset, frame.end, reason))
+        if gap is not None:
+            _tell_torn_from_damaged(file, report, gap)
+    finally:
+        file.close()
+    return report
+
+
+def _tell_torn_from_damaged(file: LogFile, report: VerifyReport, gap: Damage) -> None:
+    """By the rule that opening goes by; see recovery.py."""
+    seed = read_header(file).seed
+    report.safe_upto = watermark_of(file, seed=seed, start=gap.start, known=report.safe_upto)
+    if gap.start < report.safe_upto:
+        return
+    report.torn_tail = Damage(gap.start, report.bytes, gap.reason)
+    report.damage = [damage for damage in report.damage if damage.start < gap.start]
+
+
+def repair(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> RepairReport:
+    """Write every intact record of the log at `path` to a new log at `out`.
+
+    Whole frames behind damage are saved too. If a delete was in the damaged part, what it had
+    deleted is back. `out` must not exist, and does not exist if this fails.
+    """
+    source, target = path_of(path), path_of(out)
+    if DISK.identity_at(target) is not None:
+        raise LogOpenError(target, "this file exists; repair writes to a new one")
+    file = LogFile.open(DISK, source, read_only=True)
+    try:
+        read_header(file)  # before anything is made
+        try:
+            return _repair_into(target, file)
+        except BaseException:
+            # Half of a log would pass for all that could be saved.
+            with contextlib.suppress(OSError):  # the first error is the one to report
+                DISK.unlink(target)
+            raise
+    finally:
+        file.close()
+
+
+def _repair_into(target: str, file: LogFile) -> RepairReport:
+    store = Store(target)
+    try:
+        report = _copy_intact(file, store)
+        store.flush()
+    finally:
+        store.close(sync=True)
+    return report
+
+
+def _copy_intact(file: LogFile, store: Store) -> RepairReport:
+    report = RepairReport(file.path, store.path)
+    new_place: dict[int, int] = {}
+    stored: dict[int, frozenset[str]] = {}
+    for found in _salvage(file):
+        if isinstance(found, Damage):
+            report.lost.append(found)
+            continue
+        frame, record = found
+        if isinstance(record, _Unusable):
+            report.lost.append(Damage(frame.offset, frame.end, record.reason))
+            continue
+        if isinstance(record, AboutTheFile):
+            continue
+        if isinstance(record, CheckpointRecord):
+            stored[frame.offset] = _own_values(record)
+            missing = _missing_values(record, stored)
+            report.missing_values += [
+                f"thread {record.thread_id!r}, checkpoint {record.checkpoint_id!r}: {channel!r}"
+                for channel in sorted(missing)
+            ]
+            record = record._replace(
+                channels={
+                    channel: new_place[value] if type(value) is int else value
+                    for channel, value in record.channels.items()
+                    if channel not in missing
+                }
+            )
+        new_place[frame.offset] = store.append(record)[2]
+        report.records += 1
+    return report
+
+
+def _salvage(file: LogFile) -> Iterator[tuple[Frame, Record | _Unusable] | Damage]:
+    """Every whole frame in file order, and what lies between them."""
+    header = read_header(file)
+    seed, size = header.seed, file.end()
+    position: int = header.data_start
+    previous: int | None = seed
+    while position < size:
+        for frame in frames(file, seed=seed, start=position, previous=previous):
+            yield frame, _record_or_why_not(frame)
+            position = frame.end
+        if position >= size:
+            return
+        following = _next_whole_frame(file, seed, position)
+        if following is None:
+            yield Damage(position, size, "no whole frame")
+            return
+        if following == position:
+            yield Damage(position, position, "the frame here does not follow the one before it")
+        else:
+            yield Damage(position, following, "no whole frame")
+        position, previous = following, None
+
+
+def _record_or_why_not(frame: Frame) -> Record | _Unusable:
+    try:
+        return record_of(frame)
+    except UnknownKindError as error:
+        return _Unusable(f"the frame {error}; a newer logsaver wrote it")
+    except BadRecordError as error:
+        return _Unusable(str(error))
+
+
+def _next_whole_frame(file: LogFile, seed: int, start: int) -> int | None:
+    for found in search_heads(file, seed=seed, start=start):
+        if any(True for _ in islice(frames(file, seed=seed, start=found.offset, previous=None), 1)):
+            return found.offset
+    return None
+
+
+def _own_values(record: CheckpointRecord) -> frozenset[str]:
+    return frozenset(name for name, value in record.channels.items() if type(value) is not int)
+
+
+def _missing_values(record: CheckpointRecord, stored: dict[int, frozenset[str]]) -> set[str]:
+    return {
+        name
+        for name, place in record.channels.items()
+        if type(place) is int and name not in stored.get(place, ())
+    }

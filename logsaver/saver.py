@@ -1,0 +1,482 @@
+"""`LogSaver`: LangGraph's calls, sync and async, on one log.
+
+Every method is the same three steps: turn the arguments into a record or a look-up, let the
+store do it, and wait for stable storage if the mode says so. The async twins differ in the last
+step only: they await it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from logsaver.arguments import check_lock_timeout, path_of
+from logsaver.config import (
+    FSYNC_POLICIES,
+    FsyncPolicy,
+    address_of,
+    id_to_stay_below,
+    names_hidden,
+    names_namespace,
+    waits_for_storage,
+)
+from logsaver.ending import Ending
+from logsaver.errors import ClosedLogError, InvalidInputError
+from logsaver.index import Index
+from logsaver.log import Log
+from logsaver.putting import Bases, Put, PutWrites
+from logsaver.reading import (
+    Selection,
+    ThreadInfo,
+    find,
+    find_hidden,
+    read_delta_history,
+    read_list,
+    read_threads,
+    read_tuple,
+)
+from logsaver.record import Record
+from logsaver.registry import open_store, release_store
+from logsaver.removing import (
+    copy_record,
+    delete_record,
+    forget_runs_record,
+    prune_record,
+)
+from logsaver.store import DEFAULT_LOCK_TIMEOUT, Appended, Store
+from logsaver.waiting import LockBusyError
+
+Call = Callable[[], Appended]
+KEEP_LATEST = "keep_latest"
+DELETE_STRATEGIES = ("delete", "delete_all")
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a log holds."""
+
+    path: str
+    bytes: int
+    synced_bytes: int
+    threads: int
+    checkpoints: int
+    hidden_checkpoints: int
+    writes: int
+
+
+class _Handle:
+    """What a saver and its clones have in common."""
+
+    __slots__ = ("__weakref__", "closed", "store")
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.closed = False
+
+
+class LogSaver(BaseCheckpointSaver[str]):
+    """A LangGraph checkpointer in one append-only file.
+
+        with LogSaver("agent.log") as saver:
+            graph = builder.compile(checkpointer=saver)
+
+    The file is made if it is not there. One saver serves sync and async callers, any thread and
+    any event loop. Closing is good manners; without it the interpreter's exit does the same.
+
+    Args:
+        path: The log file. Its directory must exist.
+        serde: The serializer, LangGraph's own by default.
+        fsync: "auto" follows LangGraph's durability mode; "always" waits for stable storage in
+            every call; "never" leaves it to the operating system.
+        read_only: Never writes, takes no lock, sees what others append.
+        lock_timeout: Seconds to wait for another process that is writing; 0 tries once.
+
+    Savers on the same path in one process share what is open, and with it the `lock_timeout` of
+    the first of them.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        serde: SerializerProtocol | None = None,
+        fsync: FsyncPolicy = "auto",
+        read_only: bool = False,
+        lock_timeout: float = DEFAULT_LOCK_TIMEOUT,
+    ) -> None:
+        super().__init__(serde=serde)
+        if fsync not in FSYNC_POLICIES:
+            raise InvalidInputError(f"fsync is one of {FSYNC_POLICIES}, not {fsync!r}")
+        check_lock_timeout(lock_timeout)
+        self.path = file_path = path_of(path)
+        self.fsync: FsyncPolicy = fsync
+        self._reopen = partial(
+            type(self),
+            os.path.abspath(file_path),
+            fsync=fsync,
+            read_only=read_only,
+            lock_timeout=lock_timeout,
+        )
+        # Clones (langgraph makes them with copy.copy) share these, and so the log, the index,
+        # the lock and whether it is closed.
+        self._handle = _Handle(
+            open_store(
+                file_path,
+                read_only=read_only,
+                promises=fsync != "never",
+                lock_timeout=lock_timeout,
+            )
+        )
+        self._bases = Bases()
+        # Once: at close(), when the last clone is collected, or at the interpreter's exit.
+        self._finish = Ending(self._handle, file_path, partial(_finish, self._handle.store, fsync))
+
+    @classmethod
+    def from_conn_string(cls, conn_string: str) -> LogSaver:
+        """The same as `LogSaver(path)`, for `with` and `async with`."""
+        return cls(conn_string)
+
+    # -- reading
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The checkpoint that `config` names, or the latest of its thread and namespace."""
+        store, address = self._store, address_of(config)
+        found = find(store, address)
+        if found is None and names_hidden(config):
+            found = find_hidden(store, address)
+        return None if found is None else read_tuple(self.serde, found)
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name for it
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Checkpoints that match, newest first; all threads if `config` is None."""
+        if limit is not None and limit < 0:
+            raise ValueError(f"limit is a number of checkpoints, not {limit}")
+        selection = Selection(below=id_to_stay_below(before), wanted=filter or {}, limit=limit)
+        if config is not None:
+            address = address_of(config)
+            selection = selection._replace(
+                thread_id=address.thread_id,
+                ns=address.ns if names_namespace(config) else None,
+                checkpoint_id=address.checkpoint_id,
+            )
+        return self._listed(self._store, selection)
+
+    def _listed(self, store: Store, selection: Selection) -> Iterator[CheckpointTuple]:
+        # A generator of the saver's own: as long as somebody iterates, the log stays open.
+        yield from read_list(store, self.serde, selection)
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Per channel, the ancestors' writes and the value they start from."""
+        if not channels:
+            return {}
+        return read_delta_history(self._store, self.serde, address_of(config), channels)
+
+    def threads(self, prefix: str = "") -> Iterator[ThreadInfo]:
+        """The threads whose id starts with `prefix`, most recently updated first."""
+        return iter(read_threads(self._store, self.serde, prefix))
+
+    def stats(self) -> Stats:
+        """Counts and sizes, from the index alone."""
+        store = self._store
+        with store.lock:
+            index = store.view()
+            namespaces = [
+                ns for thread in index.threads.values() for ns in thread.namespaces.values()
+            ]
+            return Stats(
+                path=store.path,
+                bytes=store.size(),
+                synced_bytes=store.log.committer.synced,
+                threads=sum(1 for _ in index.with_prefix("")),
+                checkpoints=sum(len(ns.listed) for ns in namespaces),
+                hidden_checkpoints=sum(len(ns.hidden) for ns in namespaces),
+                writes=sum(len(ns.writes_of(i)) for ns in namespaces for i in ns.writes),
+            )
+
+    # -- writing
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Store a checkpoint as a child of the one that `config` names."""
+        call = self._put(config, checkpoint, metadata, new_versions)
+        self._do(call, waits=waits_for_storage(self.fsync, config))
+        return call.config()
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Store what a task wrote, beside the checkpoint it started from."""
+        call = self._put_writes(config, writes, task_id, task_path)
+        self._do(call, waits=waits_for_storage(self.fsync, config))
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Remove a thread: all namespaces, checkpoints and writes."""
+        self._do(self._delete([thread_id]), waits=self._waits)
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Remove the checkpoints and writes of these runs, in whatever thread."""
+        self._do(self._delete_for_runs(run_ids), waits=self._waits)
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Make a new thread with everything the source has. Stores references, no values."""
+        self._do(self._copy_thread(source_thread_id, target_thread_id), waits=self._waits)
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = KEEP_LATEST) -> None:
+        """Keep the latest checkpoint of each namespace, or ("delete") nothing."""
+        self._do(self._prune(thread_ids, strategy), waits=self._waits)
+
+    def flush(self) -> None:
+        """Return once everything stored so far is on stable storage."""
+        self._store.flush()
+
+    def get_next_version(self, current: str | float | None, channel: None) -> str:  # noqa: ARG002
+        """A version later than `current`, unlike any that another branch makes.
+
+        The format of SqliteSaver and PostgresSaver, so that threads can move between savers.
+        """
+        if current is None:
+            counter = 0
+        elif isinstance(current, str):
+            counter = int(current.split(".")[0])
+        else:
+            counter = int(current)
+        return f"{counter + 1:032}.{random.random():016}"  # noqa: S311 - not a secret
+
+    # -- async twins
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return self.get_tuple(config)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph's name for it
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        for found in self.list(config, filter=filter, before=before, limit=limit):
+            yield found
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        return self.get_delta_channel_history(config=config, channels=channels)
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        call = self._put(config, checkpoint, metadata, new_versions)
+        await self._do_async(call, waits=waits_for_storage(self.fsync, config))
+        return call.config()
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        call = self._put_writes(config, writes, task_id, task_path)
+        await self._do_async(call, waits=waits_for_storage(self.fsync, config))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        await self._do_async(self._delete([thread_id]), waits=self._waits)
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        await self._do_async(self._delete_for_runs(run_ids), waits=self._waits)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        call = self._copy_thread(source_thread_id, target_thread_id)
+        await self._do_async(call, waits=self._waits)
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = KEEP_LATEST) -> None:
+        await self._do_async(self._prune(thread_ids, strategy), waits=self._waits)
+
+    async def aflush(self) -> None:
+        """The same without blocking the event loop."""
+        log, end = self._store.prepare_flush()
+        await log.committer.wait_async(end)
+
+    # -- what sync and async share: a call that is made until it is in the log
+
+    def _put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> Put:
+        return Put(
+            self._store, self._bases, self.serde, config, checkpoint, metadata, new_versions or {}
+        )
+
+    def _put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str,
+    ) -> Call:
+        return PutWrites(self._store, self.serde, config, writes, task_id, task_path)
+
+    def _delete(self, thread_ids: Sequence[str]) -> Call:
+        names = [str(thread_id) for thread_id in thread_ids]
+        return self._change(lambda _, index: delete_record(index, names))
+
+    def _delete_for_runs(self, run_ids: Sequence[str]) -> Call:
+        names = set(_names(run_ids, "run_ids"))
+        return self._change(lambda log, index: forget_runs_record(log, index, self.serde, names))
+
+    def _copy_thread(self, source: str, target: str) -> Call:
+        return self._change(lambda _, index: copy_record(index, str(source), str(target)))
+
+    def _prune(self, thread_ids: Sequence[str], strategy: str) -> Call:
+        names = _names(thread_ids, "thread_ids")
+        if strategy in DELETE_STRATEGIES:
+            return self._delete(names)
+        if strategy != KEEP_LATEST:
+            raise ValueError(
+                f"unknown prune strategy {strategy!r}; there are {KEEP_LATEST!r} and 'delete'"
+            )
+        return self._change(lambda log, index: prune_record(log, index, self.serde, names))
+
+    def _change(self, plan: Callable[[Log, Index], Record | None]) -> Call:
+        return partial(self._store.change, plan)
+
+    @property
+    def _waits(self) -> bool:
+        """Whether deletes, copies and prunes wait: nobody runs them in the background."""
+        return self.fsync != "never"
+
+    def _do(self, call: Call, *, waits: bool) -> None:
+        try:
+            log, _, _, end = call()
+        except LockBusyError:
+            log, _, _, end = self._store.waiting.insist(call)
+        if waits:
+            log.committer.wait(end)
+        elif self.fsync != "never":
+            log.committer.start()
+
+    async def _do_async(self, call: Call, *, waits: bool) -> None:
+        log, _, _, end = await self._store.waiting.insist_async(call)
+        if waits:
+            await log.committer.wait_async(end)
+        elif self.fsync != "never":
+            log.committer.start()
+
+    # -- life cycle
+
+    @property
+    def _store(self) -> Store:
+        handle = self._handle
+        if handle.closed:
+            raise ClosedLogError(self.path, "this saver is closed; open the log again to use it")
+        return handle.store
+
+    def close(self) -> None:
+        """Sync what is left and let go of the file. May be called twice."""
+        self._handle.closed = True
+        self._finish()
+
+    async def aclose(self) -> None:
+        """The same without blocking the event loop."""
+        try:
+            if not self._handle.closed and self.fsync != "never" and self._store.is_dirty():
+                await self.aflush()
+        finally:
+            self.close()
+
+    def __enter__(self) -> LogSaver:
+        self._store  # noqa: B018 - raises if it is closed
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> LogSaver:
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def __copy__(self) -> LogSaver:
+        """A clone on the same open log; LangGraph makes them."""
+        clone = type(self).__new__(type(self))
+        clone.__dict__.update(self.__dict__)
+        return clone
+
+    def __reduce__(self) -> tuple[Callable[[], LogSaver], tuple[()]]:
+        """For `multiprocessing`: the other process opens the log anew."""
+        if self.serde is not BaseCheckpointSaver.serde:
+            raise TypeError(
+                f"{self!r} has a serializer of its own and cannot be handed to another process; "
+                "hand over its path, and open the log in the other process"
+            )
+        return self._reopen, ()
+
+    def __repr__(self) -> str:
+        state = " (closed)" if self._handle.closed else ""
+        return f"LogSaver({self.path!r}){state}"
+
+
+def _finish(store: Store, fsync: FsyncPolicy) -> None:
+    try:
+        if fsync != "never" and store.is_dirty():
+            store.flush()
+    finally:
+        release_store(store, sync=fsync != "never")
+
+
+def _names(values: Collection[str], what: str) -> list[str]:
+    if isinstance(values, (str, bytes)):
+        raise TypeError(f"{what} is a sequence of ids, not one {type(values).__name__}")
+    return [str(value) for value in values]
