@@ -1,0 +1,30 @@
+"""Fixtures that every test file shares."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from logsaver import LogSaver
+
+settings.register_profile(
+    "ci",
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile("deep", settings.get_profile("ci"), max_examples=2000)
+settings.load_profile(os.environ.get("LOGSAVER_HYPOTHESIS", "ci"))
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where a test's log lives."""
+    return str(tmp_path / "agent.log")
+
+
+@pytest.fixture
+def saver(path):
+    """An open saver on a new log."""
+    with LogSaver(path) as opened:
+        yield opened
