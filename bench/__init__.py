@@ -1,0 +1,1 @@
+"""Benchmarks: calls recorded from real graphs, replayed on every saver. Run `python -m bench`."""
