@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from logsaver.errors import ValueDecodeError, ValueEncodeError
+from logsaver.surrogates import exact_dumps
 from logsaver.value import Stored, typed
 
 logger = logging.getLogger("logsaver")
@@ -103,6 +104,6 @@ def _equal_after_round_trip(serde: SerializerProtocol, wanted: Any, found: Any) 
     if wanted == found:
         return True
     try:
-        return bool(serde.loads_typed(serde.dumps_typed(wanted)) == found)
+        return bool(serde.loads_typed(exact_dumps(serde)(wanted)) == found)
     except Exception:  # noqa: BLE001 - what cannot be serialized was never stored
         return False

@@ -29,6 +29,7 @@ from logsaver.log import Log
 from logsaver.reading import read_writes
 from logsaver.record import CheckpointRecord, Write, WritesRecord
 from logsaver.store import Appended, ReplacedMeanwhileError, Store
+from logsaver.surrogates import exact_dumps
 from logsaver.tags import tags
 from logsaver.value import USUAL_TYPE, Base, Stored, new, whole
 
@@ -150,7 +151,7 @@ def checkpoint_record(
     if type(versions) is not dict and not isinstance(versions, Mapping):
         raise InvalidInputError(f"channel_versions is a mapping, not {versions!r}")
     kept_metadata = get_checkpoint_metadata(config, metadata)
-    dumps = serde.dumps_typed
+    dumps = exact_dumps(serde)
     channels: dict[str, Stored] = {}
     part, name = "channel", ""
     try:
@@ -192,6 +193,8 @@ def _refusal(
     name: object,
     channels: Collection[str],
 ) -> LogSaverError:
+    if not _is_unicode(key.checkpoint_id):
+        return InvalidInputError(f"{key} cannot be stored; an id must be valid Unicode text")
     # The versions have the channels' names, so they may be the first to stumble over one.
     for channel in channels:
         if not _is_unicode(channel):
@@ -233,7 +236,7 @@ def writes_record(
     thread_id, ns, checkpoint_id = address
     if checkpoint_id is None:
         raise InvalidInputError("put_writes needs the checkpoint_id that the writes belong to")
-    dumps = serde.dumps_typed
+    dumps = exact_dumps(serde)
     slot_of: Callable[[str, int], int] = WRITES_IDX_MAP.get
     rows: list[Write] = []
     channel: Any = ""

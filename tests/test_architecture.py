@@ -50,6 +50,7 @@ HELPERS = {
     "arguments": ({"saver", "repair"}, "errors"),
     "codec": ({"__init__", "saver", "putting", "reading", "removing"}, "value"),
     "config": ({"saver", "putting", "reading", "removing"}, "value"),
+    "surrogates": ({"codec", "putting"}, "errors"),
 }
 MAX_LINES = 500
 

@@ -1,17 +1,25 @@
 """Reading one checkpoint: which one it is, and what comes back of what was put."""
 
 import copy
+import dataclasses
 import json
 import os
 import pickle
+from collections import deque
 from contextlib import closing
 from datetime import datetime, timezone
+from types import SimpleNamespace
+from typing import NamedTuple
 from uuid import UUID, uuid4
 
 import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import WRITES_IDX_MAP
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.types import Send
+from pydantic import BaseModel
 from support import (
     FOREIGN,
     CountingSerde,
@@ -28,6 +36,7 @@ from support import (
 from logsaver import InvalidInputError, LogSaver, Undecodable, ValueDecodeError, ValueEncodeError
 from logsaver.log import CACHED_BYTES, Log
 from logsaver.store import Store
+from logsaver.surrogates import exact_dumps
 
 LONE_SURROGATE = "a\ud800z"
 ODD_TEXTS = ["", "\0", "a\0b", "🦜", "e\u0301", "%' OR 1=1 --", "a|b:c", "\u202e", "x" * 1_000_000]
@@ -521,16 +530,109 @@ def test_asking_for_text_that_is_not_unicode_finds_nothing(saver, calls):
     assert len(list(saver.list(None))) == 1
 
 
+@dataclasses.dataclass
+class Note:
+    text: str
+
+
+class Pair(NamedTuple):
+    left: str
+    right: str
+
+
+class Letter(BaseModel):
+    text: str
+
+
+# Each with a place for a text.
+AROUND_TEXT = {
+    "text": lambda text: text,
+    "list": lambda text: ["ok?", text],
+    "dict": lambda text: {"k": {"deeper": text}},
+    "key": lambda text: {text: 1},
+    "tuple": lambda text: (1, (text,)),
+    "set": lambda text: {text},
+    "deque": lambda text: deque([text]),
+    "dataclass": lambda text: [Note(text)],
+    "named tuple": lambda text: Pair("ok?", text),
+    "model": lambda text: Letter(text=text),
+    "message": lambda text: [HumanMessage("ok?"), HumanMessage(text)],
+    "inside a message": lambda text: HumanMessage("ok?", additional_kwargs={"k": [text]}),
+    "send": lambda text: Send("node", {"k": text}),
+    "delta": lambda text: _DeltaSnapshot([text]),
+}
+CIPHER = SimpleNamespace(
+    encrypt=lambda data: ("backwards", data[::-1]), decrypt=lambda _, data: data[::-1]
+)
+SERDES = {"plain": JsonPlusSerializer(), "encrypted": EncryptedSerializer(CIPHER)}
+
+
 # 10
-@pytest.mark.parametrize("value", [LONE_SURROGATE, [LONE_SURROGATE], {"k": LONE_SURROGATE}])
-def test_a_value_is_stored_exactly_as_the_serializer_made_it(saver, value):
-    """JsonPlusSerializer itself writes "?" for a lone surrogate; the saver adds nothing."""
-    expected = saver.serde.loads_typed(saver.serde.dumps_typed(value))
-    stored = put(saver, values={"c": value})
-    saver.put_writes(stored, [("c", value)], "task")
-    found = saver.get_tuple(stored)
+@sync_and_async
+@pytest.mark.parametrize("serde", SERDES.values(), ids=SERDES)
+@pytest.mark.parametrize("around", AROUND_TEXT.values(), ids=AROUND_TEXT)
+def test_a_value_with_a_lone_surrogate_is_refused_and_nothing_is_written(
+    path, around, serde, calls
+):
+    """JsonPlusSerializer would write "?" in its place, and tell nobody."""
+    with LogSaver(path, serde=serde) as saver:
+        stored = put(saver)
+        size = os.path.getsize(path)
+        asked, value = calls(saver), around(LONE_SURROGATE)
+        given = make_config(), make_checkpoint()
+        with pytest.raises(ValueEncodeError, match=r"channel 'c' .*surrogate.*nothing .* stored"):
+            asked.put(given[0], {**given[1], "channel_values": {"ok": 1, "c": value}}, {}, {})
+        with pytest.raises(ValueEncodeError, match=r"the metadata .*surrogate"):
+            asked.put(*given, {"k": value}, {})
+        with pytest.raises(ValueEncodeError, match=r"channel 'c' .*surrogate"):
+            asked.put_writes(stored, [("ok", 1), ("c", value)], "task")
+        assert os.path.getsize(path) == size
+        assert len(list(saver.list(None))) == 1
+        assert saver.get_tuple(stored).pending_writes == []
+
+
+# 10
+@pytest.mark.parametrize("serde", SERDES.values(), ids=SERDES)
+@pytest.mark.parametrize("around", AROUND_TEXT.values(), ids=AROUND_TEXT)
+@pytest.mark.parametrize("text", ["?", "really? \U0001f600 \0 \ufffd", ""])
+def test_a_value_without_one_is_stored_exactly_as_the_serializer_makes_it(
+    path, text, around, serde
+):
+    value = around(text)
+    made = serde.dumps_typed(value)
+    assert exact_dumps(serde)(value) == made
+    with LogSaver(path, serde=serde, fsync="never") as saver:
+        stored = put(saver, values={"c": value}, metadata={"k": value})
+        saver.put_writes(stored, [("c", value)], "task")
+        found = saver.get_tuple(stored)
+    expected = serde.loads_typed(made)  # a tuple becomes a list
     assert values_of(found) == {"c": expected}
+    assert found.metadata["k"] == (text.replace("\0", "") if value is text else expected)
     assert found.pending_writes == [("task", "c", expected)]
+
+
+# 10
+@pytest.mark.parametrize("around", AROUND_TEXT.values(), ids=AROUND_TEXT)
+def test_a_lone_surrogate_survives_where_the_serializer_can_keep_it(path, around):
+    value = around(LONE_SURROGATE)
+    with LogSaver(path, serde=JsonPlusSerializer(pickle_fallback=True)) as saver:
+        assert values_of(saver.get_tuple(put(saver, values={"c": value}))) == {"c": value}
+
+
+def test_a_serializer_of_somebody_elses_is_used_as_it_is(path):
+    class Replacing(JsonPlusSerializer):
+        def dumps_typed(self, obj):
+            return super().dumps_typed(obj)
+
+    with LogSaver(path, serde=Replacing()) as saver:
+        assert values_of(saver.get_tuple(put(saver, values={"c": "\ud800"}))) == {"c": "?"}
+
+
+# 10, 14
+def test_a_filter_with_a_lone_surrogate_does_not_find_a_question_mark(saver):
+    put(saver, metadata={"k": ["?"]})
+    assert len(list(saver.list(None, filter={"k": ["?"]}))) == 1
+    assert list(saver.list(None, filter={"k": ["\ud800"]})) == []
 
 
 # 10
