@@ -158,6 +158,23 @@ def test_a_call_interrupted_while_the_index_takes_it_in_is_in_the_log(monkeypatc
     assert ready.reopened() == ready.snapshot()[1] != before[1]
 
 
+def test_a_put_after_an_interrupted_one_does_not_add_to_half_an_index(monkeypatch):
+    ready = Ready()
+    apply = Index.apply
+
+    def by_half(index, record, offset, size):
+        apply(index, record, offset, size)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Index, "apply", by_half)
+    with pytest.raises(KeyboardInterrupt):
+        OPERATIONS["put"](ready)
+    monkeypatch.undo()
+    doubtful = ready.saver._store.index
+    put(ready.saver, "another")
+    assert ready.saver._store.index is not doubtful
+
+
 def test_a_flush_after_a_call_interrupted_at_its_very_end_claims_only_what_is_there(monkeypatch):
     """Or the next frame would say that more was safe than was ever written, and after a crash
     that would be taken for damage.
@@ -339,6 +356,41 @@ async def test_a_failed_sync_fails_every_coroutine_that_waits_and_is_never_retri
         with pytest.raises(PoisonedLogError):
             await again
     assert disk.failed == 1
+
+
+def test_whoever_was_about_to_sync_when_a_sync_failed_does_not_try_again(failing):
+    """Past the check and before its own sync; this one would pass, and lie."""
+    disk, saver, config = failing
+    with pytest.raises(PoisonedLogError):
+        saver.put_writes(config, [("x", 1)], "task")
+    disk.broken = False
+    committer = saver._store.log.committer
+    before = committer.synced
+    committer._sync_or_follow()
+    assert committer.synced == before < committer.written
+
+
+def test_a_failed_sync_is_logged_once(failing, caplog):
+    _, saver, config = failing
+    for _ in range(3):
+        with pytest.raises(PoisonedLogError):
+            saver.put_writes(config, [("x", 1)], "task")
+    (record,) = [found for found in caplog.records if found.name == "logsaver"]
+    assert "stable storage failed" in record.getMessage()
+    assert PATH in record.getMessage()
+
+
+async def test_coroutines_that_wait_are_told_of_a_failed_cut_at_once(failing):
+    """Not when the sync that they wait for ends: it may be stuck."""
+    disk, saver, config = failing
+    disk.gate.clear()
+    waiting = asyncio.ensure_future(saver.aput_writes(config, [("x", 1)], "task"))
+    while not disk.started.is_set():  # noqa: ASYNC110 - it is set by another thread
+        await asyncio.sleep(0.001)
+    saver._store.log.committer.poison(OSError(errno.EIO, "a cut failed"))
+    with pytest.raises(PoisonedLogError, match="a cut failed"):
+        await asyncio.wait_for(waiting, 10)
+    assert not disk.gate.is_set()
 
 
 def test_a_failed_sync_in_the_background_fails_the_next_call(failing):

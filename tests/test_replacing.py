@@ -23,10 +23,11 @@ from crashing import (
     state_of,
     states_with_probe,
 )
-from disks import PATH, MemoryDisk, open_saver
+from disks import PATH, File, MemoryDisk, fail, open_saver
 from faulty import AFTER, BEFORE, Fault, FaultyDisk
 from kill_worker import one_of_each, put_step
 from killing import Server, replay, settle
+from logs import build_log, checkpoint
 from peers import peers
 from simdisk import SimDisk
 from support import id_of, ids, make_checkpoint, make_config, put
@@ -41,7 +42,13 @@ from logsaver import (
     ReadOnlyLogError,
     verify,
 )
+from logsaver.disk import UNLOCK
+from logsaver.frame import FileHeader
+from logsaver.log import has_successor
+from logsaver.logfile import LogFile
 from logsaver.rewriting import rewrite
+from logsaver.store import Store
+from logsaver.successor import SUFFIX, Successor
 
 REWRITE = Call("rewrite", lambda saver: rewrite(saver._store))
 
@@ -89,16 +96,200 @@ def test_a_value_that_is_shared_across_the_rewrite_is_stored_once(saver, path):
         assert values == {"big": "x" * 50_000}
 
 
-def test_a_put_that_was_made_ready_before_the_rewrite_is_made_anew(saver):
+@pytest.mark.parametrize("who", ["the same saver", "another process"])
+def test_a_put_that_was_made_ready_before_the_rewrite_is_made_anew(who):
     """Its record refers to a position in the old file."""
+    disk = MemoryDisk()
+    saver, other = open_saver(disk), open_saver(disk)
+    replacer = saver if who == "the same saver" else other
+    rewrite(replacer._store)  # leaves a frame that the next one does not copy, so all moves
     parent = put(saver, "t", {"big": "x" * 5000})
-    checkpoint = make_checkpoint({"big": "x" * 5000})
-    call = saver._put(parent, checkpoint, {}, {})
-    put(saver, "other", {"x": 1})
-    rewrite(saver._store)
+    call = saver._put(parent, make_checkpoint({"big": "x" * 5000}), {}, {})
+    before = call._record.channels["big"]
+    assert type(before) is int
+    assert rewrite(replacer._store)
     saver._do(call, waits=True)
-    found = saver.get_tuple(call.config())
-    assert found.checkpoint["channel_values"] == {"big": "x" * 5000}
+    assert type(call._record.channels["big"]) is int
+    assert call._record.channels["big"] < before
+    for reader in (saver, open_saver(disk, read_only=True)):
+        found = reader.get_tuple(call.config())
+        assert found.checkpoint["channel_values"] == {"big": "x" * 5000}
+
+
+def test_a_rewrite_that_somebody_was_faster_with_loses_nothing(monkeypatch):
+    """Between the choice of what to copy and the claim, another process does all of it."""
+    disk = MemoryDisk()
+    saver, other = open_saver(disk), open_saver(disk)
+    put(saver, "before")
+    claim = Successor.claim
+
+    def late_claim(*args):
+        monkeypatch.undo()
+        assert rewrite(other._store)
+        put(other, "between")
+        return claim(*args)
+
+    monkeypatch.setattr(Successor, "claim", late_claim)
+    assert not rewrite(saver._store)
+    for reader in (saver, other, open_saver(disk)):
+        assert {found.thread_id for found in reader.threads()} == {"before", "between"}
+    assert list(disk.files) == [PATH]
+
+
+def test_a_read_between_the_rename_and_its_sync_stays_with_the_old_file():
+    """Else the store would take over the new file twice."""
+    disk = MemoryDisk()
+    saver = open_saver(disk)
+    config = put(saver, values={"x": 1})
+    epoch, seen = saver._store.epoch, []
+
+    def on(call):
+        if call.name == "sync-directory":
+            values = saver.get_tuple(config).checkpoint["channel_values"]
+            seen.append((values, saver._store.epoch))
+
+    disk.on = on
+    assert rewrite(saver._store)
+    assert seen == [({"x": 1}, epoch)]
+    assert saver._store.epoch == epoch + 1
+
+
+def test_most_of_a_copy_is_synced_before_anybody_has_to_wait():
+    disk = MemoryDisk()
+    saver = open_saver(disk)
+    put(saver)
+    disk.calls.clear()
+    assert rewrite(saver._store)
+    calls = [(call.name, call.path) for call in disk.calls]
+    told = calls.index(("write", PATH))  # the first step with the lock that others can see
+    assert calls.index(("sync", PATH + SUFFIX)) < told
+    assert ("sync", PATH + SUFFIX) in calls[told:]
+
+
+def test_a_rewritten_log_need_not_be_written_again_by_the_next_who_opens_it():
+    disk = MemoryDisk()
+    saver = open_saver(disk)
+    put(saver, values={"x": "y" * 5000})
+    assert rewrite(saver._store)
+    unsynced = Store(PATH, disk=disk).log.committer.sync.unsynced
+    assert 0 < len(unsynced) < 100
+
+
+def test_a_log_that_is_rewritten_again_and_again_does_not_grow():
+    disk = MemoryDisk()
+    with open_saver(disk) as saver:
+        put(saver)
+    saver, sizes = open_saver(disk), []
+    for _ in range(4):
+        assert rewrite(saver._store)
+        sizes.append(len(disk.content()))
+    assert len(set(sizes)) == 1
+
+
+def test_the_old_files_lock_is_given_back_while_somebody_still_reads_it():
+    """Another process may wait for it: that is how it finds out that there is a new one."""
+    disk = MemoryDisk()
+    saver, other = open_saver(disk), open_saver(disk, lock_timeout=0.2)
+    for _ in range(3):
+        put(saver)
+    put(other)
+    listed = saver.list(None)
+    next(listed)
+    old = saver._store.log
+    assert rewrite(saver._store)
+    put(other)
+    assert old.file.end() > 0  # it is still open
+    assert len(list(listed)) == 3
+
+
+def test_after_a_killed_replacer_the_first_put_finds_that_all_is_as_before():
+    """From then on nobody looks for a successor at every read."""
+    disk = MemoryDisk()
+    saver, killed = open_saver(disk), open_saver(disk)
+    put(saver)
+    disk.on = fail("replace", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        rewrite(killed._store)
+    disk.on = lambda _: None
+    put(saver)
+    disk.calls.clear()
+    assert len(list(saver.list(None))) == 2
+    assert not saver._store._is_replaced
+    assert not disk.named("open")
+
+
+def test_only_a_later_generation_of_the_same_log_is_gone_on_with():
+    """A log that a killed replacer announced a successor of is overwritten by somebody else's."""
+    header = FileHeader(b"i" * 16, generation=2)
+    disk = MemoryDisk({PATH: header.encode()})
+    file = LogFile.open(disk, PATH, read_only=False)
+    for other, is_successor in [
+        (FileHeader(b"i" * 16, generation=3), True),
+        (FileHeader(b"i" * 16, generation=2), False),  # a copy, or a backup put back
+        (FileHeader(b"i" * 16, generation=1), False),
+        (FileHeader(b"j" * 16, generation=3), False),
+    ]:
+        disk.files[PATH] = File(other.encode())
+        assert has_successor(file, header) is is_successor
+
+
+# -- claims
+
+
+class RenamedBeforeTheLock(MemoryDisk):
+    """Somebody renames the file, or puts a log in its place, between an open and its lock."""
+
+    def __init__(self, files, path, meanwhile):
+        super().__init__(files)
+        self.path, self.meanwhile = path, meanwhile
+
+    def flock(self, fd, operation):
+        if operation != UNLOCK and self._open[fd].path == self.path:
+            self.path = None
+            self.meanwhile(self)
+        super().flock(fd, operation)
+
+
+def test_what_was_installed_before_it_could_be_claimed_is_not_emptied():
+    def install(disk):
+        disk.files[PATH] = disk.files.pop(PATH + SUFFIX)
+
+    disk = RenamedBeforeTheLock({PATH + SUFFIX: b"a log"}, PATH + SUFFIX, install)
+    claimed = Successor.claim(disk, PATH)
+    assert disk.content(PATH) == b"a log"
+    assert claimed.file.identity == disk.identity_at(PATH + SUFFIX)
+
+
+def test_of_two_who_make_a_log_the_slower_one_finds_the_others():
+    made = build_log([checkpoint()]).data
+
+    def install(disk):
+        disk.files[PATH] = File(made)
+
+    disk = RenamedBeforeTheLock({}, PATH, install)
+    with open_saver(disk) as saver:
+        assert ids(saver.list(None)) == ["c1"]
+    assert disk.content() == made
+
+
+def test_what_a_killed_maker_wrote_is_not_a_part_of_what_is_made_next():
+    disk = MemoryDisk()
+    saver = open_saver(disk)
+    put(saver)
+    assert rewrite(saver._store)
+    size = len(disk.content())
+    disk.files[PATH + SUFFIX] = File(b"x" * 10_000)
+    assert rewrite(saver._store)
+    assert len(disk.content()) == size
+
+
+def test_a_claim_that_is_given_up_leaves_alone_what_somebody_else_makes():
+    disk = MemoryDisk()
+    claimed = Successor.claim(disk, PATH)
+    disk.replace(PATH + SUFFIX, PATH)  # Ctrl-C right behind the rename
+    another = Successor.claim(disk, PATH)
+    claimed.release()
+    assert disk.identity_at(PATH + SUFFIX) == another.file.identity
 
 
 def test_what_is_not_rewritten_is_told_why(path):

@@ -14,6 +14,7 @@ from unittest import mock
 
 import pytest
 from crashing import state_of
+from disks import MemoryDisk, open_saver
 from mounting import Mounts, why_not_here
 from peers import PeerError, peers
 from support import Awaited, id_of, ids, make_checkpoint, make_config, put
@@ -669,3 +670,14 @@ def test_a_directory_that_became_a_file_is_a_log_that_is_gone(tmp_path):
         put(saver)
     with contextlib.suppress(LogReplacedError):
         saver.close()
+
+
+def test_a_flush_makes_permanent_what_others_appended_too():
+    disk = MemoryDisk()
+    saver, other = open_saver(disk), open_saver(disk, fsync="never")
+    saver.flush()
+    put(other)
+    disk.calls.clear()
+    saver.flush()
+    assert disk.named("sync")
+    assert saver.stats().synced_bytes == len(disk.content())

@@ -5,8 +5,8 @@ import errno
 
 import pytest
 from crashing import Call, check, run
-from disks import PATH, MemoryDisk, fail, open_saver
-from logs import flipped
+from disks import PATH, MemoryDisk, fail, open_saver, out_of_space
+from logs import checkpoint, flipped
 from support import VOUCH, put, run_python
 
 from logsaver import CorruptLogError, LogSaver, repair, verify
@@ -134,6 +134,68 @@ def test_a_close_on_a_full_disk_leaves_the_log_as_it_was():
     disk.on = fail("write", OSError(errno.ENOSPC, "full"))
     saver.close()
     assert disk.content() == before
+
+
+@pytest.mark.parametrize("taken", [1, 20, VOUCH - 1])
+def test_a_part_of_the_frame_that_vouches_is_not_left_behind(taken):
+    """A disk that is full by then may take a part of it."""
+    disk = MemoryDisk()
+    saver = open_saver(disk)
+    put(saver)
+    before = disk.content()
+    disk.on = out_of_space(errno.ENOSPC, taken)
+    saver.close()
+    assert disk.named("write")[-1].at == len(before) + taken  # it was tried
+    assert disk.content() == before
+
+
+def test_what_a_close_could_not_sync_is_not_vouched_for():
+    """Ctrl-C in its sync poisons nothing, so this alone keeps it from saying what is not so."""
+    disk = MemoryDisk()
+    store = Store(PATH, disk=disk)
+    store.append(checkpoint())
+    before = disk.content()
+    disk.on = fail("sync", KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        store.close(sync=True)
+    assert disk.content() == before
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_two_who_close_at_the_very_same_time_leave_a_whole_log(last):
+    """One closes at each step that the other takes to close."""
+    at = 0
+    while True:
+        disk = MemoryDisk()
+        savers = [open_saver(disk), open_saver(disk)]
+        for name, saver in zip("ab", savers, strict=True):
+            put(saver, name)
+        before = disk.content()
+        closing, other = savers[last], savers[not last]
+        steps = countdown(at, other.close)
+        disk.on = lambda _, steps=steps: next(steps, None)
+        closing.close()
+        disk.on = lambda _: None
+        is_over = next(steps, "over") is None
+        other.close()
+        now = disk.content()
+        assert now[: len(before)] == before
+        # Whoever appended last may find the other one's lock, and then nobody vouches.
+        assert len(now) - len(before) in (0, VOUCH)
+        with open_saver(disk) as again:
+            assert {found.thread_id for found in again.threads()} == {"a", "b"}
+        assert not [path for path in disk.files if path != PATH]
+        if is_over:
+            break
+        at += 1
+    assert at >= 2
+
+
+def countdown(steps, act):
+    """Acts at a step of the disk, and is over then."""
+    for _ in range(steps):
+        yield None
+    act()
 
 
 def test_a_poisoned_log_is_not_vouched_for():
