@@ -21,6 +21,17 @@ from logsaver.errors import (
     ValueDecodeError,
     ValueEncodeError,
 )
+from logsaver.inspecting import (
+    ChannelUsage,
+    StoredCheckpoint,
+    StoredValue,
+    StoredWrite,
+    StoredWrites,
+    Usage,
+    restore,
+    stored,
+    usage,
+)
 from logsaver.reading import ThreadInfo
 from logsaver.repair import Damage, RepairReport, VerifyReport, repair, verify
 from logsaver.saver import LogSaver, Stats
@@ -28,6 +39,7 @@ from logsaver.saver import LogSaver, Stats
 __version__ = "0.1.0"
 
 __all__ = [
+    "ChannelUsage",
     "ClosedLogError",
     "CorruptLogError",
     "Damage",
@@ -46,13 +58,21 @@ __all__ = [
     "RecordTooLargeError",
     "RepairReport",
     "Stats",
+    "StoredCheckpoint",
+    "StoredValue",
+    "StoredWrite",
+    "StoredWrites",
     "ThreadExistsError",
     "ThreadInfo",
     "Undecodable",
     "UnsupportedFormatError",
+    "Usage",
     "ValueDecodeError",
     "ValueEncodeError",
     "VerifyReport",
     "repair",
+    "restore",
+    "stored",
+    "usage",
     "verify",
 ]

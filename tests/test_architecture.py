@@ -22,6 +22,7 @@ LAYERS = """
     __main__
     cli
     __init__
+    inspecting
     saver
     putting removing
     reading repair
@@ -48,8 +49,8 @@ LEVEL = {
 # Helpers: who may use them, and the highest module they may use themselves.
 HELPERS = {
     "arguments": ({"saver", "repair"}, "errors"),
-    "codec": ({"__init__", "saver", "putting", "reading", "removing"}, "value"),
-    "config": ({"saver", "putting", "reading", "removing"}, "value"),
+    "codec": ({"__init__", "inspecting", "saver", "putting", "reading", "removing"}, "value"),
+    "config": ({"inspecting", "saver", "putting", "reading", "removing"}, "value"),
     "surrogates": ({"codec", "putting"}, "errors"),
 }
 MAX_LINES = 500
@@ -59,6 +60,7 @@ HARMLESS = {"PathLike", "fspath", "getpid", "path", "register_at_fork", "urandom
 FILE_MODULES = {"fcntl", "io", "mmap", "pathlib", "shutil", "tempfile"}
 
 PUBLIC = [
+    "ChannelUsage",
     "ClosedLogError",
     "CorruptLogError",
     "Damage",
@@ -77,14 +79,22 @@ PUBLIC = [
     "RecordTooLargeError",
     "RepairReport",
     "Stats",
+    "StoredCheckpoint",
+    "StoredValue",
+    "StoredWrite",
+    "StoredWrites",
     "ThreadExistsError",
     "ThreadInfo",
     "Undecodable",
     "UnsupportedFormatError",
+    "Usage",
     "ValueDecodeError",
     "ValueEncodeError",
     "VerifyReport",
     "repair",
+    "restore",
+    "stored",
+    "usage",
     "verify",
 ]
 
