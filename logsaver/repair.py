@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -73,24 +73,27 @@ class RepairReport:
     """Channels whose value was stored in a damaged frame; left out of their checkpoint."""
 
 
+Progress = Callable[[int, int], None]
+
+
 class _Unusable(NamedTuple):
     """Why a whole frame holds no record. No crash leaves this, so it is never a torn tail."""
 
     reason: str
 
 
-def verify(path: str | os.PathLike[str]) -> VerifyReport:
+def verify(path: str | os.PathLike[str], *, progress: Progress | None = None) -> VerifyReport:
     """Check every byte of a log: checksums, chain, records, and that shared values are there.
 
     Raises what opening would raise if the file header cannot be read. Values are not decoded,
-    so no serializer is needed.
+    so no serializer is needed. `progress` is called with the bytes read and those of the log.
     """
     file = LogFile.open(DISK, path_of(path), read_only=True)
     try:
         report = VerifyReport(file.path, file.end())
         stored: dict[int, frozenset[str]] = {}  # offset of a checkpoint frame -> its own values
         gap: Damage | None = None  # the first place where no whole frame is
-        for found in _salvage(file):
+        for found in _salvage(file, progress):
             if isinstance(found, Damage):
                 report.damage.append(found)
                 gap = gap or found
@@ -123,11 +126,17 @@ def _tell_torn_from_damaged(file: LogFile, report: VerifyReport, gap: Damage) ->
     report.damage = [damage for damage in report.damage if damage.start < gap.start]
 
 
-def repair(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> RepairReport:
+def repair(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    progress: Progress | None = None,
+) -> RepairReport:
     """Write every intact record of the log at `path` to a new log at `out`.
 
     Whole frames behind damage are saved too. If a delete was in the damaged part, what it had
     deleted is back. `out` must not exist, and does not exist if this fails.
+    `progress` is called with the bytes read and those of the log.
     """
     source, target = path_of(path), path_of(out)
     if DISK.identity_at(target) is not None:
@@ -136,7 +145,7 @@ def repair(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> RepairR
     try:
         read_header(file)  # before anything is made
         try:
-            return _repair_into(target, file)
+            return _repair_into(target, file, progress)
         except BaseException:
             # Half of a log would pass for all that could be saved.
             with contextlib.suppress(OSError):  # the first error is the one to report
@@ -146,21 +155,21 @@ def repair(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> RepairR
         file.close()
 
 
-def _repair_into(target: str, file: LogFile) -> RepairReport:
+def _repair_into(target: str, file: LogFile, progress: Progress | None) -> RepairReport:
     store = Store(target)
     try:
-        report = _copy_intact(file, store)
+        report = _copy_intact(file, store, progress)
         store.flush()
     finally:
         store.close(sync=True)
     return report
 
 
-def _copy_intact(file: LogFile, store: Store) -> RepairReport:
+def _copy_intact(file: LogFile, store: Store, progress: Progress | None) -> RepairReport:
     report = RepairReport(file.path, store.path)
     new_place: dict[int, int] = {}
     stored: dict[int, frozenset[str]] = {}
-    for found in _salvage(file):
+    for found in _salvage(file, progress):
         if isinstance(found, Damage):
             report.lost.append(found)
             continue
@@ -189,7 +198,9 @@ def _copy_intact(file: LogFile, store: Store) -> RepairReport:
     return report
 
 
-def _salvage(file: LogFile) -> Iterator[tuple[Frame, Record | _Unusable] | Damage]:
+def _salvage(
+    file: LogFile, progress: Progress | None
+) -> Iterator[tuple[Frame, Record | _Unusable] | Damage]:
     """Every whole frame in file order, and what lies between them."""
     header = read_header(file)
     seed, size = header.seed, file.end()
@@ -199,6 +210,8 @@ def _salvage(file: LogFile) -> Iterator[tuple[Frame, Record | _Unusable] | Damag
         for frame in frames(file, seed=seed, start=position, previous=previous):
             yield frame, _record_or_why_not(frame)
             position = frame.end
+            if progress is not None:
+                progress(position, size)
         if position >= size:
             return
         following = _next_whole_frame(file, seed, position)

@@ -7,6 +7,7 @@ and every claim is checked against the log before it is printed.
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -28,9 +29,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from logsaver import LogSaver, LogSaverError
+from logsaver.cli.options import CANNOT_START, PROBLEM, AsJson
+from logsaver.cli.output import print_json
 
-FAILED: Final = 1
-CANNOT_START: Final = 2
+FAILED: Final = PROBLEM
 
 THREAD: Final = "order-1042"
 MARK: Final = "logsaver_demo"  # in the metadata of every checkpoint
@@ -61,6 +63,7 @@ def demo(
     path: Annotated[
         Path, typer.Option(help="Where to leave the log. An earlier demo's thread is deleted.")
     ] = Path("logsaver-demo.log"),
+    as_json: AsJson = False,
 ) -> None:
     """Watch an agent being killed, resumed, asked, forked and measured.
 
@@ -69,7 +72,9 @@ def demo(
     try:
         _check_langgraph()
         size_before = _make_room(path)
-        _Story(Console(highlight=False), path, size_before).tell()
+        facts = _Story(Console(highlight=False, quiet=as_json), path, size_before).tell()
+        if as_json:
+            print_json(facts)
     except CannotStartError as error:
         typer.echo(f"logsaver demo: {error}", err=True)
         raise typer.Exit(CANNOT_START) from error
@@ -129,8 +134,10 @@ class _Story:
         self._path = path
         self._size_before = size_before
         self._done: Counter[str] = Counter()
+        self._events: list[Event] = []
 
-    def tell(self) -> None:
+    def tell(self) -> dict[str, Any]:
+        """Tell it; what --json says of it."""
         self._say("A support agent on LangGraph. Its model follows a script, so no API key is")
         self._say(f"needed. Its whole memory is one file, {escape(str(self._path))}.")
         with LogSaver(self._path, read_only=True) as log:
@@ -140,8 +147,17 @@ class _Story:
             self._fork(log, approved)
             checkpoints = list(log.list(CONFIG))[::-1]
             self._show_history(checkpoints)
-            self._show_size(log, checkpoints)
+            size, other = self._show_size(log, checkpoints)
         self._say_where()
+        return {
+            "path": str(self._path.resolve()),
+            "thread_id": THREAD,
+            "killed_process": killed,
+            "events": [event._asdict() for event in self._events],
+            "checkpoints": len(checkpoints),
+            "bytes": size,
+            "sqlite_bytes": other,
+        }
 
     # -- acts
 
@@ -211,7 +227,9 @@ class _Story:
             )
         self._console.print(table)
 
-    def _show_size(self, log: LogSaver, checkpoints: Sequence[CheckpointTuple]) -> None:
+    def _show_size(
+        self, log: LogSaver, checkpoints: Sequence[CheckpointTuple]
+    ) -> tuple[int, int | None]:
         self._title("6. The size")
         stats = log.stats()
         size = stats.bytes - self._size_before
@@ -227,17 +245,20 @@ class _Story:
                 f"  SqliteSaver     {_kilobytes(other)}  "
                 f"(the same run, {other / size:.1f} times as much)"
             )
+        return size, other
 
     def _say_where(self) -> None:
         self._title("The log is yours")
         self._console.print(f"Left at {escape(str(self._path.resolve()))}", soft_wrap=True)
         self._say("Look around in it:")
+        log = shlex.quote(str(self._path))
+        for command in (f"history {log} {THREAD}", f"show {log} {THREAD}", f"stats {log}"):
+            self._console.print("    logsaver " + escape(command), soft_wrap=True)
+        self._say("or from Python:")
         for line in (
             "from logsaver import LogSaver",
             f"log = LogSaver({str(self._path)!r}, read_only=True)",
             "print(log.stats(), *log.threads())",
-            'for found in log.list({"configurable": {"thread_id": "order-1042"}}):',
-            '    print(found.metadata, found.checkpoint["channel_values"].keys())',
         ):
             self._console.print("    " + escape(line), soft_wrap=True)
 
@@ -245,6 +266,7 @@ class _Story:
 
     def _run(self, act: str, *, ends_with: int = 0) -> list[Event]:
         events = _play(self._path, act, ends_with)
+        self._events += events
         for event in events:
             name = escape(event.name)
             if event.what in ("asked", "answered"):

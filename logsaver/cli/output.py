@@ -26,7 +26,7 @@ def console(*, stderr: bool = False) -> Console:
 
 def width_of(out: Console) -> int | None:
     """How wide a line may be; None if it may be as long as it likes."""
-    return out.width if out.is_terminal or "COLUMNS" in out._environ else None  # noqa: SLF001
+    return out.width if out.is_terminal else None
 
 
 def print_json(value: Any) -> None:
