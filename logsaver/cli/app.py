@@ -16,6 +16,7 @@ from logsaver.cli.diff import diff
 from logsaver.cli.export import export
 from logsaver.cli.history import history
 from logsaver.cli.import_ import import_
+from logsaver.cli.migrate import migrate
 from logsaver.cli.prune import prune
 from logsaver.cli.repair import repair
 from logsaver.cli.show import show
@@ -41,7 +42,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     },
     "Check a log": {"verify": verify, "repair": repair},
     "Change a log": {"prune": prune, "delete": delete, "copy": copy},
-    "Move threads": {"export": export, "import": import_},
+    "Move threads": {"export": export, "import": import_, "migrate": migrate},
     "Try logsaver": {"demo": demo, "bench": bench},
 }
 for panel, commands in COMMANDS.items():
