@@ -52,7 +52,10 @@ LEVEL = {
 # Helpers: who may use them, and the highest module they may use themselves.
 HELPERS = {
     "arguments": ({"saver", "repair"}, "errors"),
-    "codec": ({"__init__", "holdings", "inspecting", "saver", "putting", "reading", "removing"}, "value"),
+    "codec": (
+        {"__init__", "holdings", "inspecting", "saver", "putting", "reading", "removing"},
+        "value",
+    ),
     "config": ({"holdings", "inspecting", "saver", "putting", "reading", "removing"}, "value"),
     "surrogates": ({"codec", "putting"}, "errors"),
 }
