@@ -1,17 +1,23 @@
-"""A channel value as it is stored: whole, or shared with an earlier checkpoint.
+"""A value as it is stored: whole, shared with an earlier checkpoint, or put together from pieces.
 
 The serializer turns a value into a type name and bytes; those bytes stay opaque here. In a
 record a value has one of these forms:
 
-    bytes            stored here, the serializer's type is "msgpack" (nearly all of them)
-    [type, bytes]    stored here, any other serializer type
-    int              shared: the frame at that offset stores this channel's value
+    bytes                   stored here, the serializer's type is "msgpack" (nearly all of them)
+    [type, bytes]           stored here, any other serializer type
+    [type, bytes, pieces]   put together from pieces, see below
+    int                     shared: the frame at that offset has this channel's value
+
+Pieces are numbers, one after the other. A negative one, -n, stands for the next n of the bytes that
+are stored here. Otherwise four of them, `offset number start length`, name a range of another
+value: the one with that number in the frame at that offset, which is always an earlier one. The
+other value may be made of pieces itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 # Makes a named tuple from its fields in half the time that a call of its class takes.
 new = tuple.__new__
@@ -19,10 +25,20 @@ new = tuple.__new__
 Typed = tuple[str, bytes]
 Stored = bytes | list[Any] | int
 
-USUAL_TYPE = "msgpack"
+USUAL_TYPE: Final = "msgpack"
+OWN: Final = -1  # in place of an offset: the frame that the value itself is in
 
 
-def whole(typed: tuple[str, bytes | bytearray | memoryview]) -> Stored:
+class Range(NamedTuple):
+    """Some bytes of a value, in the frame at `offset` or, if that is `OWN`, in this one."""
+
+    offset: int
+    number: int
+    start: int
+    length: int
+
+
+def whole(typed: tuple[str, bytes | bytearray | memoryview]) -> bytes | list[Any]:
     """The stored form of a serialized value.
 
     Copies what is not `bytes`: a serializer may hand out the caller's own bytearray. Raises
@@ -42,18 +58,53 @@ def typed(stored: Stored) -> Typed:
     """What the serializer gave us, from a value that is stored whole."""
     if type(stored) is bytes:
         return USUAL_TYPE, stored
-    if type(stored) is list:
+    if is_whole(stored):
+        assert type(stored) is list
         return stored[0], stored[1]
-    raise TypeError(f"a shared value is looked up first: {stored!r}")
+    raise TypeError(f"a shared or patched value is looked up first: {stored!r}")
+
+
+def patched(kind: str, own: bytes, pieces: list[Range]) -> list[Any]:
+    """The stored form of a value that is put together; `own` has the bytes of its `OWN` ranges."""
+    numbers: list[int] = []
+    for piece in pieces:
+        if piece.offset == OWN:
+            numbers.append(-piece.length)
+        else:
+            numbers += piece
+    return [kind, own, numbers]
+
+
+def pieces_of(numbers: list[int]) -> Iterator[Range]:
+    """The pieces again. The `start` of an own one is where it lies in the stored bytes.
+
+    Raises `ValueError` for numbers that are no pieces.
+    """
+    rest = iter(numbers)
+    own = 0
+    for first in rest:
+        if first < 0:
+            yield Range(OWN, 0, own, -first)
+            own -= first
+            continue
+        number, start, length = next(rest, -1), next(rest, -1), next(rest, -1)
+        if number < 0 or start < 0 or length <= 0:
+            raise ValueError("a piece has no place or no length")
+        yield Range(first, number, start, length)
 
 
 def is_stored(value: object) -> bool:
     """Whether a decoded object has one of the forms above."""
-    return is_whole(value) or (type(value) is int and value >= 0)
+    return is_whole(value) or (type(value) is int and value >= 0) or is_patched(value)
+
+
+def is_own(value: object) -> bool:
+    """Whether it has one of the first three. Only a channel's value can be shared."""
+    return is_whole(value) or is_patched(value)
 
 
 def is_whole(value: object) -> bool:
-    """Whether it has one of the first two. Only a channel's value can be shared."""
+    """Whether it has one of the first two."""
     if isinstance(value, bytes):
         return True
     return (
@@ -64,25 +115,13 @@ def is_whole(value: object) -> bool:
     )
 
 
-class Base(NamedTuple):
-    """What a child checkpoint can share of its parent."""
-
-    epoch: int  # of the store: in another one, offsets mean other frames
-    checkpoint_id: str
-    offset: int  # of the parent's own frame
-    versions: Mapping[str, Any]
-    channels: Mapping[str, Stored]
-
-    def place_of(self, channel: str, version: Any) -> int | None:
-        """The offset of the frame that has this channel's value, if the version is the parent's.
-
-        Looked up through the parent only: two branches of a thread may carry the same integer
-        version with different values.
-        """
-        _, _, offset, versions, channels = self
-        if version is None or versions.get(channel) != version:
-            return None
-        stored = channels.get(channel)
-        if stored is None:
-            return None
-        return stored if type(stored) is int else offset
+def is_patched(value: object) -> bool:
+    """Whether it is put together. What its pieces say is looked at when it is read."""
+    return (
+        isinstance(value, list)
+        and len(value) == 3
+        and isinstance(value[0], str)
+        and isinstance(value[1], bytes)
+        and isinstance(value[2], list)
+        and all(type(number) is int for number in value[2])
+    )
