@@ -15,8 +15,17 @@ from logsaver.frame import (
 from logsaver.index import Index
 from logsaver.log import Log
 from logsaver.logfile import LogFile
-from logsaver.record import AboutTheFile, CheckpointRecord, Record, ReplacedRecord, encode
+from logsaver.record import (
+    AboutTheFile,
+    CheckpointRecord,
+    Record,
+    ReplacedRecord,
+    WritesRecord,
+    encode,
+)
 from logsaver.recovery import frames
+from logsaver.value import Range, Stored, is_in_pieces, relocated
+from logsaver.values import stored_values
 
 WRITE_SIZE: Final = 1 << 20
 
@@ -38,7 +47,7 @@ class Copy:
         self._file = file
         self._position = header.data_start  # how far the source is copied
         self._previous = source.seed
-        self._places: dict[int, int] = {}  # of checkpoint frames: where they were, where they are
+        self._places: dict[int, int] = {}  # of frames: where they were, where they are
         self._unwritten: list[bytes] = []
         self._written = 0
         self._buffer(self.header.encode())
@@ -64,27 +73,38 @@ class Copy:
         record = self.source.decode(frame)
         if isinstance(record, AboutTheFile):
             return
-        if isinstance(record, CheckpointRecord):
-            self._places[frame.offset] = self.end
-            if any(type(value) is int for value in record.channels.values()):
-                self._add(self._translated(record))
-                return
-        self._add(record, frame.kind, bytes(frame.payload))
+        self._places[frame.offset] = self.end
+        moved = self._moved(record)
+        if moved is record:
+            self._add(record, frame.kind, bytes(frame.payload))
+        else:
+            self._add(moved)
 
-    def _translated(self, record: CheckpointRecord) -> CheckpointRecord:
-        return record._replace(
-            channels={
-                channel: self._place(value) if type(value) is int else value
-                for channel, value in record.channels.items()
-            }
-        )
+    def _moved(self, record: Record) -> Record:
+        """The record with the places that its values have in the copy."""
+        if all(type(value) is bytes for value in stored_values(record)):
+            return record
+        if isinstance(record, CheckpointRecord):
+            channels = {name: self._value(stored) for name, stored in record.channels.items()}
+            return record._replace(channels=channels)
+        assert isinstance(record, WritesRecord)  # no other has values
+        rows = [(slot, channel, self._value(stored)) for slot, channel, stored in record.writes]
+        return record._replace(writes=rows)
+
+    def _value(self, stored: Stored) -> Stored:
+        if type(stored) is int:
+            return self._place(stored)
+        return relocated(stored, self._range) if is_in_pieces(stored) else stored
+
+    def _range(self, piece: Range) -> Range:
+        return piece._replace(offset=self._place(piece.offset))
 
     def _place(self, before: int) -> int:
         try:
             return self._places[before]
         except KeyError:
             raise CorruptLogError(
-                self.source.path, before, f"expected a checkpoint here; {RESTORE_OR_REPAIR}"
+                self.source.path, before, f"expected a value here; {RESTORE_OR_REPAIR}"
             ) from None
 
     def _add(self, record: Record, kind: int | None = None, payload: bytes = b"") -> None:

@@ -23,7 +23,7 @@ from langgraph.checkpoint.base import (
 from logsaver.codec import load
 from logsaver.config import Address
 from logsaver.index import Key
-from logsaver.reading import find, find_hidden, read_tuple, read_writes
+from logsaver.reading import find, find_hidden, read_tuple, read_writes, value_of_write
 from logsaver.saver import LogSaver
 
 
@@ -180,7 +180,13 @@ class _LogHoldings:
                 Slot(write.task_id, write.order[2]),
                 write.order[0],
                 write.channel,
-                load(self._serde, write.value, key, "the write to channel", write.channel),
+                load(
+                    self._serde,
+                    value_of_write(log, write),
+                    key,
+                    "the write to channel",
+                    write.channel,
+                ),
             )
             for write in read_writes(log, entries)
         ]

@@ -19,11 +19,19 @@ from logsaver.codec import Undecodable, load_leniently
 from logsaver.config import Address, address_of, names_namespace
 from logsaver.index import Index
 from logsaver.log import Log
-from logsaver.reading import Found, find, find_hidden, read_metadata, read_writes, value_of
+from logsaver.reading import (
+    Found,
+    find,
+    find_hidden,
+    read_metadata,
+    read_writes,
+    value_of,
+    value_of_write,
+)
 from logsaver.record import CheckpointRecord, ForgetRecord, Forgotten
 from logsaver.saver import LogSaver
 from logsaver.store import Store
-from logsaver.value import Stored, typed
+from logsaver.value import Stored, own_bytes, typed
 
 Progress = Callable[[int, int], None]
 
@@ -190,7 +198,11 @@ def _metadata(serde: SerializerProtocol, found: Found, record: CheckpointRecord)
 def _writes(log: Log, entries: Any) -> tuple[StoredWrite, ...]:
     return tuple(
         StoredWrite(
-            write.task_id, write.order[0], write.order[2], write.channel, _value(write.value)
+            write.task_id,
+            write.order[0],
+            write.order[2],
+            write.channel,
+            _value(value_of_write(log, write)),
         )
         for write in read_writes(log, entries)
     )
@@ -217,7 +229,7 @@ def usage(saver: LogSaver, progress: Progress | None = None) -> Usage:
     for offset, size in sorted(writes.items()):
         measured.live_bytes += size
         for _, channel, value in log.writes(offset, size).writes:
-            _channel(measured, channel).stored_bytes += len(typed(value)[1])
+            _channel(measured, channel).stored_bytes += len(own_bytes(value))
         if progress is not None:
             progress(measured.live_bytes, measured.bytes)
     return measured
@@ -251,8 +263,8 @@ def _measure_checkpoints(
             usage_of_channel = _channel(measured, channel)
             usage_of_channel.values += 1
             if type(place) is not int:
-                length = sizes[offset, channel] = len(typed(place)[1])
-                usage_of_channel.stored_bytes += length
+                sizes[offset, channel] = len(typed(value_of(log, record, channel, offset))[1])
+                usage_of_channel.stored_bytes += len(own_bytes(place))
                 continue
             if (place, channel) not in sizes:
                 # Its checkpoint is gone; of that frame, this value is still needed.

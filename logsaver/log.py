@@ -35,6 +35,7 @@ from logsaver.frame import (
     encode_frame,
 )
 from logsaver.logfile import COPY_CHUNK, LogFile
+from logsaver.pieces import Value
 from logsaver.record import (
     BadRecordError,
     CheckpointRecord,
@@ -47,7 +48,7 @@ from logsaver.record import (
 )
 from logsaver.recovery import read_header
 
-CACHED_BYTES: Final = 32 << 20
+DEFAULT_CACHE_BYTES: Final = 64 << 20
 MUCH_UNSYNCED: Final = 1 << 16  # bytes
 READ_AHEAD: Final = 8192  # most frames are smaller: one read gets header and payload
 _R = TypeVar("_R", CheckpointRecord, WritesRecord)
@@ -56,14 +57,18 @@ _R = TypeVar("_R", CheckpointRecord, WritesRecord)
 class Log:
     """An open log file and what has been read from it."""
 
-    __slots__ = ("cache", "committer", "file", "header", "path", "seed")
+    __slots__ = ("cache", "committer", "file", "header", "path", "seed", "values")
 
-    def __init__(self, file: LogFile, header: FileHeader) -> None:
+    def __init__(
+        self, file: LogFile, header: FileHeader, *, cache_bytes: int = DEFAULT_CACHE_BYTES
+    ) -> None:
         self.file = file
         self.header = header
         self.path = file.path
         self.seed = header.seed
-        self.cache: Recent[int, Record] = Recent(CACHED_BYTES)
+        # Frames by their offset; and values, put together from their pieces, by offset and number.
+        self.cache: Recent[int, Record] = Recent(cache_bytes // 2)
+        self.values: Recent[tuple[int, int], Value] = Recent(cache_bytes // 2)
         # A `Syncer` and not a method: the two would keep each other, and the file, alive.
         self.committer = Committer(self.path, Syncer(file, header), at=header.data_start)
 
@@ -75,13 +80,17 @@ class Log:
     def writes(self, offset: int, size: int = READ_AHEAD) -> WritesRecord:
         return self._record(offset, size, WritesRecord)
 
-    def _record(self, offset: int, size: int, expected: type[_R]) -> _R:
+    def record(self, offset: int, size: int = READ_AHEAD) -> Record:
         """The record of the frame at `offset`, checked; `size` is how much to read at first."""
         record = self.cache.get(offset)
         if record is None:
             frame = self._read_frame(offset, size)
             record = self.decode(frame)
             self.cache.put(offset, record, frame.size)
+        return record
+
+    def _record(self, offset: int, size: int, expected: type[_R]) -> _R:
+        record = self.record(offset, size)
         if not isinstance(record, expected):
             raise CorruptLogError(
                 self.path, offset, f"expected a {expected.__name__} here; {RESTORE_OR_REPAIR}"
@@ -166,6 +175,7 @@ class Log:
 
     def close(self) -> None:
         self.cache.clear()
+        self.values.clear()
         try:
             self.file.close()
         except OSError as error:

@@ -112,5 +112,6 @@ def _search(old: bytes, at_old: int, new: bytes, at_new: int) -> tuple[int, int]
 
 
 def _is_worth_it(old: bytes, at_old: int, new: bytes, at_new: int) -> bool:
-    """Not just what all messages have in common."""
-    return new.startswith(old[at_old : at_old + SHORTEST], at_new)
+    """Not just what all messages have in common. Ensures that the search comes to an end."""
+    end = at_old + SHORTEST
+    return end <= len(old) and new.startswith(old[at_old:end], at_new)

@@ -20,70 +20,37 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from logsaver.cache import Recent
-from logsaver.codec import encode_error, load
+from logsaver.bases import Base, Bases
+from logsaver.codec import encode_error
 from logsaver.config import Address, address_of
-from logsaver.errors import InvalidInputError, LogSaverError, ValueDecodeError
+from logsaver.errors import InvalidInputError, LogSaverError
 from logsaver.index import Index, Key
 from logsaver.log import Log
+from logsaver.pieces import SMALLEST, Draft
 from logsaver.reading import read_writes
 from logsaver.record import CheckpointRecord, Write, WritesRecord
 from logsaver.store import Appended, ReplacedMeanwhileError, Store
 from logsaver.surrogates import exact_dumps
 from logsaver.tags import tags
-from logsaver.value import USUAL_TYPE, Base, Stored, new, whole
+from logsaver.value import USUAL_TYPE, Stored, new, own_bytes, typed, whole
+from logsaver.values import CHANNELS_FROM
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_BASES: Final = 2048
-
-
-class Bases:
-    """The last checkpoint put in each namespace, so that its child need not read it back."""
-
-    __slots__ = ("_recent",)
-
-    def __init__(self) -> None:
-        self._recent: Recent[tuple[str, str], Base] = Recent(_BASES)
-
-    def remember(self, thread_id: str, ns: str, base: Base) -> None:
-        self._recent.put((thread_id, ns), base)
-
-    def of_parent(self, store: Store, serde: SerializerProtocol, parent: Address) -> Base | None:
-        """What a child of this checkpoint can share with it.
-
-        A remembered one is as good as the index, whatever others have done to the parent since:
-        it names the frame that we have put, with the values that we have put. Only if the log is
-        replaced is that frame somewhere else, and then the epoch is another one.
-        """
-        if parent.checkpoint_id is None:
-            return None
-        base = self._recent.get((parent.thread_id, parent.ns))
-        if base is None or base.checkpoint_id != parent.checkpoint_id or base.epoch != store.epoch:
-            base = _read_base(store, serde, parent)
-        return base
-
-
-def _read_base(store: Store, serde: SerializerProtocol, address: Address) -> Base | None:
-    assert address.checkpoint_id is not None
-    with store.lock:
-        ns = store.view().namespace(address.thread_id, address.ns)
-        entry = None if ns is None else ns.find(address.checkpoint_id)
-        log, epoch = store.log, store.epoch
-    if entry is None:
-        return None
-    record = log.checkpoint(entry.offset, entry.size)
-    try:
-        body = load(serde, record.body, address, "the checkpoint", expected=dict)
-    except ValueDecodeError:
-        return None  # store everything; whoever reads the parent gets the error
-    versions = body.get("channel_versions") or {}
-    return Base(epoch, address.checkpoint_id, entry.offset, versions, record.channels)
 
 
 class Put:
     """One put; called until it is in the log."""
 
-    __slots__ = ("_arguments", "_bases", "_epoch", "_record", "_serde", "_store", "_versions")
+    __slots__ = (
+        "_arguments",
+        "_bases",
+        "_drafts",
+        "_epoch",
+        "_record",
+        "_serde",
+        "_store",
+        "_versions",
+    )
 
     def __init__(
         self,
@@ -103,9 +70,10 @@ class Put:
 
     def _make(self) -> None:
         parent = address_of(self._arguments[0])
-        base = self._bases.of_parent(self._store, self._serde, parent)
+        base = self._bases.of(self._store, self._serde, parent)
         self._epoch = None if base is None else base.epoch
-        self._record = checkpoint_record(self._serde, parent, *self._arguments, base)
+        self._drafts: dict[str, Draft] = {}
+        self._record = checkpoint_record(self._serde, parent, *self._arguments, base, self._drafts)
         # Now and not later: LangGraph goes on changing its dict.
         self._versions = dict(self._arguments[1].get("channel_versions") or ())
 
@@ -116,9 +84,14 @@ class Put:
         except ReplacedMeanwhileError:
             self._make()  # what it shares with its parent is somewhere else now
             return self()
-        _, epoch, offset, _ = appended
-        base = new(Base, (epoch, record.checkpoint_id, offset, self._versions, record.channels))
+        log, epoch, offset, _ = appended
+        channels = record.channels
+        base = new(Base, (log, epoch, record.checkpoint_id, offset, self._versions, channels, {}))
         self._bases.remember(record.thread_id, record.ns, base)
+        if self._drafts:
+            for number, channel in enumerate(channels, CHANNELS_FROM):
+                if (draft := self._drafts.get(channel)) and draft.stored is channels[channel]:
+                    remember(log, offset, number, draft)
         return appended
 
     def config(self) -> RunnableConfig:
@@ -141,8 +114,12 @@ def checkpoint_record(
     metadata: CheckpointMetadata,
     new_versions: Collection[str],
     base: Base | None,
+    drafts: dict[str, Draft],
 ) -> CheckpointRecord:
-    """One put. A channel that the parent has in the same version becomes a reference."""
+    """One put; in `drafts`, what is worth to be remembered once it is known where it is.
+
+    A channel that the parent has in the same version becomes a reference.
+    """
     thread_id, ns, parent_id = parent
     checkpoint_id = _id_of(checkpoint)
     body: dict[str, Any] = dict(checkpoint)
@@ -163,7 +140,13 @@ def checkpoint_record(
                     channels[name] = place
                     continue
             kind, data = typed = dumps(value)
-            channels[name] = data if kind == USUAL_TYPE and type(data) is bytes else whole(typed)
+            if type(data) is not bytes or (kind != USUAL_TYPE and type(kind) is not str):
+                channels[name] = whole(typed)
+            elif base is not None and len(data) >= SMALLEST:
+                drafts[name] = draft = base.draft_channel(name, kind, data)
+                channels[name] = draft.stored
+            else:
+                channels[name] = data if kind == USUAL_TYPE else [kind, data]
         part, name = "the metadata", ""
         stored_metadata = whole(dumps(kept_metadata))
         part = "the checkpoint"
@@ -208,11 +191,12 @@ def _refusal(
 class PutWrites:
     """One put_writes; called until it is in the log."""
 
-    __slots__ = ("_record", "_store")
+    __slots__ = ("_address", "_base", "_bases", "_drafts", "_record", "_serde", "_store", "_whole")
 
     def __init__(
         self,
         store: Store,
+        bases: Bases,
         serde: SerializerProtocol,
         config: RunnableConfig,
         writes: Sequence[tuple[str, Any]],
@@ -220,10 +204,60 @@ class PutWrites:
         task_path: str,
     ) -> None:
         self._store = store
-        self._record = writes_record(serde, address_of(config), writes, task_id, task_path)
+        self._bases = bases
+        self._serde = serde
+        self._address = address_of(config)
+        self._record = self._whole = writes_record(serde, self._address, writes, task_id, task_path)
+        self._base: Base | None = None
+        if any(map(_is_large, self._whole.writes)):
+            self._leave_out_what_is_there()
+
+    def _leave_out_what_is_there(self) -> None:
+        """Large values often repeat what the checkpoint has."""
+        self._base = base = self._bases.of(self._store, self._serde, self._address)
+        if base is None:
+            return
+        self._drafts = [
+            base.draft_write(row[1], *typed(row[2])) if _is_large(row) else None
+            for row in self._whole.writes
+        ]
+        rows = [
+            row if draft is None else (row[0], row[1], draft.stored)
+            for row, draft in zip(self._whole.writes, self._drafts, strict=True)
+        ]
+        self._record = self._whole._replace(writes=rows)
 
     def __call__(self) -> Appended:
-        return self._store.append(self._record, None, without_repeats)
+        base = self._base
+        if base is None:
+            return self._store.append(self._record, None, without_repeats)
+        try:
+            appended = self._store.append(self._record, base.epoch, self._refined)
+        except ReplacedMeanwhileError:
+            self._leave_out_what_is_there()  # is somewhere else now
+            return self()
+        log, _, offset, _ = appended
+        for number, draft in enumerate(self._drafts):
+            if draft is not None:
+                remember(log, offset, number, draft)
+                base.remember_write(self._record.writes[number][1], (offset, number))
+        return appended
+
+    def _refined(self, log: Log, index: Index, record: WritesRecord) -> WritesRecord | None:
+        refined = without_repeats(log, index, record)
+        if refined is not record:
+            self._drafts = []  # its values have other numbers now
+        return refined
+
+
+def _is_large(row: Write) -> bool:
+    return len(own_bytes(row[2])) >= SMALLEST
+
+
+def remember(log: Log, offset: int, number: int, draft: Draft) -> None:
+    """Keep a value that was just stored: the next one of its kind is compared with it."""
+    value = draft.value.settled(offset, number)
+    log.values.put((offset, number), value, len(value.data))
 
 
 def writes_record(
@@ -265,7 +299,8 @@ def without_repeats(log: Log, index: Index, record: WritesRecord) -> WritesRecor
         if earlier is not None:
             stored = {write.order[2] for write in read_writes(log, earlier)}
             rows = [row for row in rows if row[0] < 0 or row[0] not in stored]
-            record = record._replace(writes=rows)
+            if len(rows) < len(record.writes):
+                record = record._replace(writes=rows)
     return record if rows else None
 
 

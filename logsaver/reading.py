@@ -28,7 +28,8 @@ from logsaver.log import Log
 from logsaver.record import CheckpointRecord
 from logsaver.store import Store
 from logsaver.tags import may_match
-from logsaver.value import Stored
+from logsaver.value import Stored, is_in_pieces
+from logsaver.values import number_of, put_together
 
 Decode = Callable[..., Any]  # load or load_leniently
 
@@ -55,7 +56,9 @@ class StoredWrite(NamedTuple):
     order: tuple[str, str, int]
     task_id: str
     channel: str
-    value: Stored
+    stored: Stored  # as it is in the log; see `value_of_write`
+    offset: int  # of its frame
+    number: int  # of the value in there
 
 
 class Selection(NamedTuple):
@@ -143,15 +146,16 @@ def read_tuple(
         checkpoint,
         metadata,
         parent_config,
-        [_pending(serde, write, key, decode) for write in read_writes(log, writes)],
+        [_pending(serde, log, write, key, decode) for write in read_writes(log, writes)],
     )
 
 
 def _pending(
-    serde: SerializerProtocol, write: StoredWrite, key: Key, decode: Decode = load
+    serde: SerializerProtocol, log: Log, write: StoredWrite, key: Key, decode: Decode = load
 ) -> PendingWrite:
     task_id, channel = write.task_id, write.channel
-    value = decode(serde, write.value, key, "the write of (task, channel)", (task_id, channel))
+    stored = value_of_write(log, write)
+    value = decode(serde, stored, key, "the write of (task, channel)", (task_id, channel))
     return task_id, channel, value
 
 
@@ -176,21 +180,24 @@ def value_of(
     offset: int,
     holders: dict[int, CheckpointRecord] | None = None,
 ) -> Stored:
-    """The stored value of a channel, looked up where it is if it is shared.
+    """The value of a channel, as if it were stored whole: looked up, put together.
 
     `holders` are the records looked up for other channels: the log's cache takes no large one.
     """
     stored = record.channels[channel]
-    if type(stored) is not int:
+    if type(stored) is bytes:
         return stored
+    place = offset
     # Shared with an earlier frame, always: a place behind this one is no place to look.
-    if stored < offset:
-        holder = None if holders is None else holders.get(stored)
-        if holder is None:
-            holder = log.checkpoint(stored)
+    if type(stored) is int and stored < offset:
+        place = stored
+        found = None if holders is None else holders.get(place)
+        if found is None:
+            found = log.checkpoint(place)
             if holders is not None:
-                holders[stored] = holder
-        stored = holder.channels.get(channel, offset)
+                holders[place] = found
+        record = found
+        stored = record.channels.get(channel, place)
     if type(stored) is int:
         raise CorruptLogError(
             log.path,
@@ -198,6 +205,8 @@ def value_of(
             f"channel {channel!r} is shared with a frame that does not have it; "
             f"{RESTORE_OR_REPAIR}",
         )
+    if is_in_pieces(stored):
+        return put_together(log, place, number_of(record, channel), stored)
     return stored
 
 
@@ -210,11 +219,18 @@ def read_writes(log: Log, entries: Sequence[WritesEntry]) -> list[StoredWrite]:
     for entry in entries:
         record = log.writes(entry.offset, entry.size)
         task_id = record.task_id
-        for slot, channel, value in record.writes:
+        for number, (slot, channel, stored) in enumerate(record.writes):
             if slot < 0 or (task_id, slot) not in chosen:
                 order = writes_sort_key(record.task_path, task_id, slot)
-                chosen[task_id, slot] = StoredWrite(order, task_id, channel, value)
+                chosen[task_id, slot] = StoredWrite(
+                    order, task_id, channel, stored, entry.offset, number
+                )
     return sorted(chosen.values(), key=_order)
+
+
+def value_of_write(log: Log, write: StoredWrite) -> Stored:
+    """The value of a write, put together if it is stored in pieces."""
+    return put_together(log, write.offset, write.number, write.stored)
 
 
 def _order(write: StoredWrite) -> tuple[str, str, int]:
@@ -309,7 +325,7 @@ def read_delta_history(
             break
         for write in reversed(read_writes(found.log, found.writes)):
             if write.channel in missing:
-                collected[write.channel].append(_pending(serde, write, found.key))
+                collected[write.channel].append(_pending(serde, found.log, write, found.key))
         record = found.log.checkpoint(found.entry.offset, found.entry.size)
         for channel in missing & record.channels.keys():
             stored = value_of(found.log, record, channel, found.entry.offset)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import ormsgpack
 
 from logsaver.frame import Frame
-from logsaver.value import Stored, is_stored, is_whole
+from logsaver.value import Stored, is_own, is_stored, is_whole
 
 
 class BadRecordError(ValueError):
@@ -196,7 +196,7 @@ def _writes(*fields: Any) -> WritesRecord | None:
         return None
     rows: list[Any] = [tuple(row) for row in fields[-1] if type(row) is list]
     ok = len(rows) == len(record.writes) and all(
-        len(row) == 3 and type(row[0]) is int and isinstance(row[1], str) and is_whole(row[2])
+        len(row) == 3 and type(row[0]) is int and isinstance(row[1], str) and is_own(row[2])
         for row in rows
     )
     return record._replace(writes=rows) if ok else None

@@ -17,6 +17,7 @@ from logsaver.arguments import path_of
 from logsaver.disk import DISK
 from logsaver.errors import LogOpenError
 from logsaver.frame import Frame
+from logsaver.intact import Intact, Relocation, name_of
 from logsaver.logfile import LogFile
 from logsaver.record import (
     AboutTheFile,
@@ -24,6 +25,7 @@ from logsaver.record import (
     CheckpointRecord,
     Record,
     UnknownKindError,
+    WritesRecord,
     record_of,
 )
 from logsaver.recovery import frames, read_header, search_heads, watermark_of
@@ -70,7 +72,7 @@ class RepairReport:
     records: int = 0
     lost: list[Damage] = field(default_factory=list)
     missing_values: list[str] = field(default_factory=list)
-    """Channels whose value was stored in a damaged frame; left out of their checkpoint."""
+    """Channels and writes that were stored, wholly or in part, in a damaged frame; left out."""
 
 
 Progress = Callable[[int, int], None]
@@ -91,7 +93,7 @@ def verify(path: str | os.PathLike[str], *, progress: Progress | None = None) ->
     file = LogFile.open(DISK, path_of(path), read_only=True)
     try:
         report = VerifyReport(file.path, file.end())
-        stored: dict[int, frozenset[str]] = {}  # offset of a checkpoint frame -> its own values
+        intact = Intact()
         gap: Damage | None = None  # the first place where no whole frame is
         for found in _salvage(file, progress):
             if isinstance(found, Damage):
@@ -104,11 +106,10 @@ def verify(path: str | os.PathLike[str], *, progress: Progress | None = None) ->
                 report.damage.append(Damage(frame.offset, frame.end, record.reason))
                 continue
             report.frames += 1
-            if isinstance(record, CheckpointRecord):
-                stored[frame.offset] = _own_values(record)
-                if missing := _missing_values(record, stored):
-                    reason = f"values of {sorted(missing)} are not where they should be"
-                    report.damage.append(Damage(frame.offset, frame.end, reason))
+            if missing := intact.missing_in(frame.offset, record):
+                names = ", ".join(name_of(record, number) for number in missing)
+                reason = f"values of {names} are not where they should be"
+                report.damage.append(Damage(frame.offset, frame.end, reason))
         if gap is not None:
             _tell_torn_from_damaged(file, report, gap)
     finally:
@@ -167,8 +168,7 @@ def _repair_into(target: str, file: LogFile, progress: Progress | None) -> Repai
 
 def _copy_intact(file: LogFile, store: Store, progress: Progress | None) -> RepairReport:
     report = RepairReport(file.path, store.path)
-    new_place: dict[int, int] = {}
-    stored: dict[int, frozenset[str]] = {}
+    intact, relocation = Intact(), Relocation()
     for found in _salvage(file, progress):
         if isinstance(found, Damage):
             report.lost.append(found)
@@ -179,21 +179,16 @@ def _copy_intact(file: LogFile, store: Store, progress: Progress | None) -> Repa
             continue
         if isinstance(record, AboutTheFile):
             continue
-        if isinstance(record, CheckpointRecord):
-            stored[frame.offset] = _own_values(record)
-            missing = _missing_values(record, stored)
+        missing = intact.missing_in(frame.offset, record)
+        if missing:
+            assert isinstance(record, CheckpointRecord | WritesRecord)  # others have no values
             report.missing_values += [
-                f"thread {record.thread_id!r}, checkpoint {record.checkpoint_id!r}: {channel!r}"
-                for channel in sorted(missing)
+                f"thread {record.thread_id!r}, checkpoint {record.checkpoint_id!r}: "
+                f"{name_of(record, number)}"
+                for number in missing
             ]
-            record = record._replace(
-                channels={
-                    channel: new_place[value] if type(value) is int else value
-                    for channel, value in record.channels.items()
-                    if channel not in missing
-                }
-            )
-        new_place[frame.offset] = store.append(record)[2]
+        moved = relocation.moved(frame.offset, record, missing)
+        relocation.put(frame.offset, store.append(moved)[2])
         report.records += 1
     return report
 
@@ -239,15 +234,3 @@ def _next_whole_frame(file: LogFile, seed: int, start: int) -> int | None:
         if any(True for _ in islice(frames(file, seed=seed, start=found.offset, previous=None), 1)):
             return found.offset
     return None
-
-
-def _own_values(record: CheckpointRecord) -> frozenset[str]:
-    return frozenset(name for name, value in record.channels.items() if type(value) is not int)
-
-
-def _missing_values(record: CheckpointRecord, stored: dict[int, frozenset[str]]) -> set[str]:
-    return {
-        name
-        for name, place in record.channels.items()
-        if type(place) is int and name not in stored.get(place, ())
-    }

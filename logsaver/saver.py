@@ -27,6 +27,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from logsaver.arguments import check_lock_timeout, path_of
+from logsaver.bases import Bases
 from logsaver.config import (
     FSYNC_POLICIES,
     FsyncPolicy,
@@ -40,7 +41,7 @@ from logsaver.ending import Ending
 from logsaver.errors import ClosedLogError, InvalidInputError
 from logsaver.index import Index
 from logsaver.log import Log
-from logsaver.putting import Bases, Put, PutWrites
+from logsaver.putting import Put, PutWrites
 from logsaver.reading import (
     Selection,
     ThreadInfo,
@@ -355,7 +356,7 @@ class LogSaver(BaseCheckpointSaver[str]):
         task_id: str,
         task_path: str,
     ) -> Call:
-        return PutWrites(self._store, self.serde, config, writes, task_id, task_path)
+        return PutWrites(self._store, self._bases, self.serde, config, writes, task_id, task_path)
 
     def _delete(self, thread_ids: Sequence[str]) -> Call:
         names = [str(thread_id) for thread_id in thread_ids]

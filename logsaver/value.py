@@ -16,8 +16,8 @@ other value may be made of pieces itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple, TypeGuard
 
 # Makes a named tuple from its fields in half the time that a call of its class takes.
 new = tuple.__new__
@@ -26,6 +26,7 @@ Typed = tuple[str, bytes]
 Stored = bytes | list[Any] | int
 
 USUAL_TYPE: Final = "msgpack"
+MOST_NUMBERS: Final = 4000  # of a value's pieces; this code makes a few dozen pieces
 OWN: Final = -1  # in place of an offset: the frame that the value itself is in
 
 
@@ -58,8 +59,7 @@ def typed(stored: Stored) -> Typed:
     """What the serializer gave us, from a value that is stored whole."""
     if type(stored) is bytes:
         return USUAL_TYPE, stored
-    if is_whole(stored):
-        assert type(stored) is list
+    if type(stored) is list and len(stored) == 2:
         return stored[0], stored[1]
     raise TypeError(f"a shared or patched value is looked up first: {stored!r}")
 
@@ -73,6 +73,24 @@ def patched(kind: str, own: bytes, pieces: list[Range]) -> list[Any]:
         else:
             numbers += piece
     return [kind, own, numbers]
+
+
+def own_bytes(stored: Stored) -> bytes:
+    """What of a value is stored right here."""
+    if type(stored) is list:
+        data: bytes = stored[1]
+        return data
+    return stored if type(stored) is bytes else b""
+
+
+def relocated(stored: list[Any], where: Callable[[Range], Range]) -> list[Any]:
+    """A value in pieces, for a copy of its frame: `where` tells the places of its pieces there."""
+    kind, own, numbers = stored
+    return patched(
+        kind,
+        own,
+        [piece if piece.offset == OWN else where(piece) for piece in pieces_of(numbers)],
+    )
 
 
 def pieces_of(numbers: list[int]) -> Iterator[Range]:
@@ -115,6 +133,11 @@ def is_whole(value: object) -> bool:
     )
 
 
+def is_in_pieces(stored: Stored) -> TypeGuard[list[Any]]:
+    """Whether a stored value, which has one of the forms, is put together."""
+    return type(stored) is list and len(stored) == 3
+
+
 def is_patched(value: object) -> bool:
     """Whether it is put together. What its pieces say is looked at when it is read."""
     return (
@@ -123,5 +146,6 @@ def is_patched(value: object) -> bool:
         and isinstance(value[0], str)
         and isinstance(value[1], bytes)
         and isinstance(value[2], list)
+        and len(value[2]) <= MOST_NUMBERS
         and all(type(number) is int for number in value[2])
     )

@@ -9,12 +9,12 @@ from logsaver.frame import MAX_PAYLOAD
 from logsaver.log import Log
 from logsaver.pieces import Value
 from logsaver.record import CheckpointRecord, Record, WritesRecord
-from logsaver.value import OWN, Range, Stored, is_whole, pieces_of, typed
+from logsaver.value import OWN, USUAL_TYPE, Range, Stored, is_in_pieces, pieces_of, typed
 
 # Values that this code writes have a few dozen leaves. A file can claim anything.
 _MOST_LEAVES: Final = 1000
 _MOST_DEPTH: Final = 100
-CHANNELS_FROM: Final = 2  # the number of a checkpoint's first channel; before come body and metadata
+CHANNELS_FROM: Final = 2  # the number of the first channel; 0 is the body, 1 the metadata
 
 
 def stored_values(record: Record) -> list[Stored]:
@@ -31,13 +31,21 @@ def number_of(record: CheckpointRecord, channel: str) -> int:
     return CHANNELS_FROM + list(record.channels).index(channel)
 
 
-def read_value(log: Log, offset: int, number: int, stored: Stored) -> Value:
-    """The value that is stored with this number in the frame at `offset`, in whatever form."""
+def value_at(log: Log, offset: int, number: int) -> Value:
+    """The value with this number in the frame at `offset`."""
     found = log.values.get((offset, number))
     if found is None:
-        found = _Reading(log).value(offset, number, stored)
+        found = _Reading(log).value(offset, number)
         log.values.put((offset, number), found, len(found.data))
     return found
+
+
+def put_together(log: Log, offset: int, number: int, stored: Stored) -> Stored:
+    """The same value, stored whole; `stored` is what has this number in the frame at `offset`."""
+    if not is_in_pieces(stored):
+        return stored
+    kind, data, _, _ = value_at(log, offset, number)
+    return data if kind == USUAL_TYPE else [kind, data]
 
 
 class _Reading:
@@ -48,13 +56,11 @@ class _Reading:
         self._leaves: list[Range] = []
         self._parts: list[bytes] = []
 
-    def value(self, offset: int, number: int, stored: Stored) -> Value:
-        if type(stored) is int:
-            self._refuse(offset, "a value that is shared stands where one has to be stored")
-        if is_whole(stored):
+    def value(self, offset: int, number: int) -> Value:
+        stored = self._stored(offset, number)
+        if not is_in_pieces(stored):
             kind, data = typed(stored)
             return Value(kind, data, [Range(offset, number, 0, len(data))], 0)
-        assert type(stored) is list
         depth = self._gather(offset, number, stored, 0, _length(stored[2]), 0)
         return Value(stored[0], b"".join(self._parts), self._leaves, depth)
 
@@ -63,10 +69,10 @@ class _Reading:
     ) -> int:
         """Add the leaves of a range of a value. Returns how deep it had to go."""
         end = start + length
-        if is_whole(stored):
+        if not is_in_pieces(stored):
             self._add(offset, number, typed(stored)[1], start, Range(OWN, 0, start, length))
             return depth
-        if type(stored) is int or depth > _MOST_DEPTH or end > MAX_PAYLOAD:
+        if depth > _MOST_DEPTH or end > MAX_PAYLOAD:
             self._refuse(offset, "the value is made of too many others, or too large")
         own, numbers = stored[1], stored[2]
         position, deepest = 0, depth
@@ -74,9 +80,7 @@ class _Reading:
             for piece in pieces_of(numbers):
                 low, high = max(start, position), min(end, position + piece.length)
                 if low < high:
-                    part = piece._replace(
-                        start=piece.start + low - position, length=high - low
-                    )
+                    part = piece._replace(start=piece.start + low - position, length=high - low)
                     if piece.offset == OWN:
                         self._add(offset, number, own, low, part)
                     else:
@@ -91,12 +95,17 @@ class _Reading:
     def _follow(self, offset: int, part: Range, depth: int) -> int:
         if part.offset >= offset:  # so it ends, whatever a file says
             self._refuse(offset, "a value is made of one that comes later")
-        values = stored_values(self._log.record(part.offset))
-        if part.number >= len(values):
-            self._refuse(part.offset, f"the frame here has no value {part.number}")
-        return self._gather(
-            part.offset, part.number, values[part.number], part.start, part.length, depth + 1
-        )
+        stored = self._stored(part.offset, part.number)
+        return self._gather(part.offset, part.number, stored, part.start, part.length, depth + 1)
+
+    def _stored(self, offset: int, number: int) -> Stored:
+        values = stored_values(self._log.record(offset))
+        if number >= len(values):
+            self._refuse(offset, f"the frame here has no value {number}")
+        stored = values[number]
+        if type(stored) is int:
+            self._refuse(offset, "a value that is shared stands where one has to be stored")
+        return stored
 
     def _add(self, offset: int, number: int, data: bytes, start: int, part: Range) -> None:
         """`start` is where the leaf lies in its value, `part.start` where in the bytes stored."""

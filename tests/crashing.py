@@ -21,7 +21,7 @@ from simdisk import Files, Picture, SimDisk
 from support import make_checkpoint, make_config
 
 from logsaver import LogSaver
-from logsaver.reading import read_writes
+from logsaver.reading import read_writes, value_of_write
 from logsaver.store import Store
 
 PATH = "/sim/agent.log"
@@ -94,8 +94,11 @@ def state_of(saver: LogSaver) -> State:
     for thread_id, thread in store.index.threads.items():
         for name, ns in thread.namespaces.items():
             for checkpoint_id in ns.writes:
-                writes = read_writes(store.log, ns.writes_of(checkpoint_id))
-                state["writes", thread_id, name, checkpoint_id] = writes
+                entries = ns.writes_of(checkpoint_id)
+                state["writes", thread_id, name, checkpoint_id] = [
+                    (write.order, write.channel, value_of_write(store.log, write))
+                    for write in read_writes(store.log, entries)
+                ]
             for checkpoint_id in ns.hidden:
                 state["hidden", thread_id, name, checkpoint_id] = True
     return state

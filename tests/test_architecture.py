@@ -28,12 +28,16 @@ LAYERS = """
     inspecting
     saver
     putting removing
+    bases
     reading repair
     retention rewriting
     registry
     store
-    copying opening
+    copying opening intact
+    values
     log
+    pieces
+    patch
     durability recovery cache ending successor waiting
     index
     tags
@@ -53,10 +57,13 @@ LEVEL = {
 HELPERS = {
     "arguments": ({"saver", "repair"}, "errors"),
     "codec": (
-        {"__init__", "holdings", "inspecting", "saver", "putting", "reading", "removing"},
+        {"__init__", "holdings", "inspecting", "saver", "putting", "bases", "reading", "removing"},
         "value",
     ),
-    "config": ({"holdings", "inspecting", "saver", "putting", "reading", "removing"}, "value"),
+    "config": (
+        {"holdings", "inspecting", "saver", "putting", "bases", "reading", "removing"},
+        "value",
+    ),
     "surrogates": ({"codec", "putting"}, "errors"),
 }
 MAX_LINES = 500

@@ -34,7 +34,7 @@ from support import (
 )
 
 from logsaver import InvalidInputError, LogSaver, Undecodable, ValueDecodeError, ValueEncodeError
-from logsaver.log import CACHED_BYTES, Log
+from logsaver.log import DEFAULT_CACHE_BYTES, Log
 from logsaver.store import Store
 from logsaver.surrogates import exact_dumps
 
@@ -664,7 +664,7 @@ def test_reading_one_checkpoint_decodes_no_other(path, calls):
 
 def test_a_large_frame_is_read_once_for_all_channels_shared_with_it(path, monkeypatch):
     """It is too large for the cache."""
-    values = {f"channel {number}": b"x" * (CACHED_BYTES // 15) for number in range(10)}
+    values = {f"channel {number}": b"x" * (DEFAULT_CACHE_BYTES // 15) for number in range(10)}
     with LogSaver(path, fsync="never") as saver:
         parent = put(saver, values=values)
         child = put(saver, values=values, parent=parent, new_versions={})

@@ -1,0 +1,130 @@
+"""What a new checkpoint, and what is written on the way to it, can leave unsaid.
+
+A channel that its parent has in the same version is *shared*: a reference instead of a value. A
+channel that has changed mostly repeats what the parent has in it, or what a task has written to it
+since: then it is stored as pieces of those. Both look at the parent of this checkpoint and at
+nothing else, so two branches of a thread never mix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from logsaver.cache import Recent
+from logsaver.codec import load
+from logsaver.config import Address
+from logsaver.errors import ValueDecodeError
+from logsaver.log import Log
+from logsaver.pieces import SMALLEST, Draft, Earlier, draft
+from logsaver.store import Store
+from logsaver.value import Stored
+from logsaver.values import CHANNELS_FROM, number_of, value_at
+
+_BASES: Final = 2048
+_MOST_WRITTEN: Final = 16  # values written to one channel that are compared with what it becomes
+_START: Final = "__start__"  # where LangGraph keeps a graph's input until the first step is done
+
+Place = tuple[int, int]  # of a value: the offset of its frame, and its number there
+
+
+class Base(NamedTuple):
+    """What a child checkpoint can share with its parent, and repeat of it."""
+
+    log: Log
+    epoch: int  # of the store: in another one, offsets mean other frames
+    checkpoint_id: str
+    offset: int  # of the parent's own frame
+    versions: Mapping[str, Any]
+    channels: Mapping[str, Stored]
+    written: dict[str, list[Place]]  # by tasks that started from this checkpoint, large values only
+
+    def place_of(self, channel: str, version: Any) -> int | None:
+        """The offset of the frame that has this channel's value, if the version is the parent's.
+
+        Looked up through the parent only: two branches of a thread may carry the same integer
+        version with different values.
+        """
+        _, _, _, offset, versions, channels, _ = self
+        if version is None or versions.get(channel) != version:
+            return None
+        stored = channels.get(channel)
+        if stored is None:
+            return None
+        return stored if type(stored) is int else offset
+
+    def draft_channel(self, channel: str, kind: str, data: bytes) -> Draft:
+        """How a child stores this channel."""
+        return self._draft(kind, data, [*self._own(channel), *self.written.get(channel, ())])
+
+    def draft_write(self, channel: str, kind: str, data: bytes) -> Draft:
+        """How a task that started from this checkpoint stores what it wrote to this channel."""
+        return self._draft(kind, data, [*self._own(channel), *self._own(_START)])
+
+    def remember_write(self, channel: str, place: Place) -> None:
+        places = self.written.setdefault(channel, [])
+        if len(places) < _MOST_WRITTEN:
+            places.append(place)
+
+    def _own(self, channel: str) -> list[Place]:
+        """Where this checkpoint's value of a channel is."""
+        stored = self.channels.get(channel)
+        if stored is None:
+            return []
+        if type(stored) is not int:
+            return [(self.offset, CHANNELS_FROM + list(self.channels).index(channel))]
+        holder = self.log.checkpoint(stored)
+        return [(stored, number_of(holder, channel))] if channel in holder.channels else []
+
+    def _draft(self, kind: str, data: bytes, places: list[Place]) -> Draft:
+        earlier = []
+        for offset, number in places:
+            value = value_at(self.log, offset, number)
+            if value.kind == kind and len(value.data) >= SMALLEST:
+                earlier.append(Earlier(offset, number, value))
+        return draft(kind, data, earlier)
+
+
+class Bases:
+    """The last checkpoint put in each namespace, so that its child need not read it back."""
+
+    __slots__ = ("_recent",)
+
+    def __init__(self) -> None:
+        self._recent: Recent[tuple[str, str], Base] = Recent(_BASES)
+
+    def remember(self, thread_id: str, ns: str, base: Base) -> None:
+        self._recent.put((thread_id, ns), base)
+
+    def of(self, store: Store, serde: SerializerProtocol, address: Address) -> Base | None:
+        """What a child of this checkpoint can share with it.
+
+        A remembered one is as good as the index, whatever others have done to the parent since:
+        it names the frame that we have put, with the values that we have put. Only if the log is
+        replaced is that frame somewhere else, and then the epoch is another one.
+        """
+        if address.checkpoint_id is None:
+            return None
+        base = self._recent.get((address.thread_id, address.ns))
+        if base is None or base.checkpoint_id != address.checkpoint_id or base.epoch != store.epoch:
+            base = _read_base(store, serde, address)
+        return base
+
+
+def _read_base(store: Store, serde: SerializerProtocol, address: Address) -> Base | None:
+    assert address.checkpoint_id is not None
+    with store.lock:
+        ns = store.view().namespace(address.thread_id, address.ns)
+        entry = None if ns is None else ns.find(address.checkpoint_id)
+        log, epoch = store.log, store.epoch
+    if entry is None:
+        return None
+    record = log.checkpoint(entry.offset, entry.size)
+    try:
+        body = load(serde, record.body, address, "the checkpoint", expected=dict)
+    except ValueDecodeError:
+        return None  # store everything; whoever reads the parent gets the error
+    versions = body.get("channel_versions") or {}
+    return Base(log, epoch, address.checkpoint_id, entry.offset, versions, record.channels, {})
