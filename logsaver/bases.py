@@ -33,7 +33,6 @@ Place = tuple[int, int]  # of a value: the offset of its frame, and its number t
 class Base(NamedTuple):
     """What a child checkpoint can share with its parent, and repeat of it."""
 
-    log: Log
     epoch: int  # of the store: in another one, offsets mean other frames
     checkpoint_id: str
     offset: int  # of the parent's own frame
@@ -47,7 +46,7 @@ class Base(NamedTuple):
         Looked up through the parent only: two branches of a thread may carry the same integer
         version with different values.
         """
-        _, _, _, offset, versions, channels, _ = self
+        _, _, offset, versions, channels, _ = self
         if version is None or versions.get(channel) != version:
             return None
         stored = channels.get(channel)
@@ -55,36 +54,49 @@ class Base(NamedTuple):
             return None
         return stored if type(stored) is int else offset
 
-    def draft_channel(self, channel: str, kind: str, data: bytes) -> Draft:
+    def draft_channel(self, store: Store, channel: str, kind: str, data: bytes) -> Draft:
         """How a child stores this channel."""
-        return self._draft(kind, data, [*self._own(channel), *self.written.get(channel, ())])
+        log = self._log(store)
+        if log is None:
+            return draft(kind, data, [])
+        places = [*self._own(log, channel), *self.written.get(channel, ())]
+        return draft(kind, data, _values(log, places, kind))
 
-    def draft_write(self, channel: str, kind: str, data: bytes) -> Draft:
+    def draft_write(self, store: Store, channel: str, kind: str, data: bytes) -> Draft:
         """How a task that started from this checkpoint stores what it wrote to this channel."""
-        return self._draft(kind, data, [*self._own(channel), *self._own(_START)])
+        log = self._log(store)
+        if log is None:
+            return draft(kind, data, [])
+        places = [*self._own(log, channel), *self._own(log, _START)]
+        return draft(kind, data, _values(log, places, kind))
 
     def remember_write(self, channel: str, place: Place) -> None:
         places = self.written.setdefault(channel, [])
         if len(places) < _MOST_WRITTEN:
             places.append(place)
 
-    def _own(self, channel: str) -> list[Place]:
+    def _log(self, store: Store) -> Log | None:
+        """The log that has our offsets; None if it was replaced, and all has to be done anew.
+
+        Not kept: who keeps a log that was replaced keeps its file, which may be large.
+        """
+        with store.lock:
+            return store.log if store.epoch == self.epoch else None
+
+    def _own(self, log: Log, channel: str) -> list[Place]:
         """Where this checkpoint's value of a channel is."""
         stored = self.channels.get(channel)
         if stored is None:
             return []
         if type(stored) is not int:
             return [(self.offset, CHANNELS_FROM + list(self.channels).index(channel))]
-        holder = self.log.checkpoint(stored)
+        holder = log.checkpoint(stored)
         return [(stored, number_of(holder, channel))] if channel in holder.channels else []
 
-    def _draft(self, kind: str, data: bytes, places: list[Place]) -> Draft:
-        earlier = []
-        for offset, number in places:
-            value = value_at(self.log, offset, number)
-            if value.kind == kind and len(value.data) >= SMALLEST:
-                earlier.append(Earlier(offset, number, value))
-        return draft(kind, data, earlier)
+
+def _values(log: Log, places: list[Place], kind: str) -> list[Earlier]:
+    values = [Earlier(*place, value_at(log, *place)) for place in places]
+    return [each for each in values if each.value.kind == kind and len(each.value.data) >= SMALLEST]
 
 
 class Bases:
@@ -127,4 +139,4 @@ def _read_base(store: Store, serde: SerializerProtocol, address: Address) -> Bas
     except ValueDecodeError:
         return None  # store everything; whoever reads the parent gets the error
     versions = body.get("channel_versions") or {}
-    return Base(log, epoch, address.checkpoint_id, entry.offset, versions, record.channels, {})
+    return Base(epoch, address.checkpoint_id, entry.offset, versions, record.channels, {})

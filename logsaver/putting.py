@@ -23,7 +23,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from logsaver.bases import Base, Bases
 from logsaver.codec import encode_error
 from logsaver.config import Address, address_of
-from logsaver.errors import InvalidInputError, LogSaverError
+from logsaver.errors import InvalidInputError, LogFileError, LogSaverError
 from logsaver.index import Index, Key
 from logsaver.log import Log
 from logsaver.pieces import SMALLEST, Draft
@@ -72,8 +72,9 @@ class Put:
         parent = address_of(self._arguments[0])
         base = self._bases.of(self._store, self._serde, parent)
         self._epoch = None if base is None else base.epoch
-        self._drafts: dict[str, Draft] = {}
-        self._record = checkpoint_record(self._serde, parent, *self._arguments, base, self._drafts)
+        self._record, self._drafts = checkpoint_record(
+            self._store, self._serde, parent, *self._arguments, base
+        )
         # Now and not later: LangGraph goes on changing its dict.
         self._versions = dict(self._arguments[1].get("channel_versions") or ())
 
@@ -86,7 +87,7 @@ class Put:
             return self()
         log, epoch, offset, _ = appended
         channels = record.channels
-        base = new(Base, (log, epoch, record.checkpoint_id, offset, self._versions, channels, {}))
+        base = new(Base, (epoch, record.checkpoint_id, offset, self._versions, channels, {}))
         self._bases.remember(record.thread_id, record.ns, base)
         if self._drafts:
             for number, channel in enumerate(channels, CHANNELS_FROM):
@@ -107,6 +108,7 @@ class Put:
 
 
 def checkpoint_record(
+    store: Store,
     serde: SerializerProtocol,
     parent: Address,
     config: RunnableConfig,
@@ -114,9 +116,8 @@ def checkpoint_record(
     metadata: CheckpointMetadata,
     new_versions: Collection[str],
     base: Base | None,
-    drafts: dict[str, Draft],
-) -> CheckpointRecord:
-    """One put; in `drafts`, what is worth to be remembered once it is known where it is.
+) -> tuple[CheckpointRecord, dict[str, Draft]]:
+    """One put, and what is worth to be remembered of it once it is known where it is.
 
     A channel that the parent has in the same version becomes a reference.
     """
@@ -130,6 +131,7 @@ def checkpoint_record(
     kept_metadata = get_checkpoint_metadata(config, metadata)
     dumps = exact_dumps(serde)
     channels: dict[str, Stored] = {}
+    drafts: dict[str, Draft] = {}
     part, name = "channel", ""
     try:
         for given, value in values.items():
@@ -143,7 +145,7 @@ def checkpoint_record(
             if type(data) is not bytes or (kind != USUAL_TYPE and type(kind) is not str):
                 channels[name] = whole(typed)
             elif base is not None and len(data) >= SMALLEST:
-                drafts[name] = draft = base.draft_channel(name, kind, data)
+                drafts[name] = draft = base.draft_channel(store, name, kind, data)
                 channels[name] = draft.stored
             else:
                 channels[name] = data if kind == USUAL_TYPE else [kind, data]
@@ -151,12 +153,14 @@ def checkpoint_record(
         stored_metadata = whole(dumps(kept_metadata))
         part = "the checkpoint"
         stored_body = whole(dumps(body))
+    except LogFileError:
+        raise  # about what the parent has
     except Exception as error:
         key = Key(checkpoint_id, thread_id, ns)
         raise _refusal(serde, error, key, part, name, channels) from error
     time = _microseconds(body.get("ts"))
     fields = (thread_id, ns, checkpoint_id, parent_id, time, tags(kept_metadata))
-    return new(CheckpointRecord, (*fields, stored_body, stored_metadata, channels))
+    return new(CheckpointRecord, (*fields, stored_body, stored_metadata, channels)), drafts
 
 
 def _id_of(checkpoint: Checkpoint) -> str:
@@ -218,7 +222,7 @@ class PutWrites:
         if base is None:
             return
         self._drafts = [
-            base.draft_write(row[1], *typed(row[2])) if _is_large(row) else None
+            base.draft_write(self._store, row[1], *typed(row[2])) if _is_large(row) else None
             for row in self._whole.writes
         ]
         rows = [

@@ -858,7 +858,7 @@ MUTATIONS = [
     ),
     Mutation(
         "replace: positions remembered of an earlier epoch are not used",
-        "putting.py",
+        "bases.py",
         " or base.epoch != store.epoch:",
         ":",
         "test_replacing test_sharing",
@@ -873,8 +873,8 @@ MUTATIONS = [
     Mutation(
         "replace: references are translated",
         "copying.py",
-        "self._place(value) if type(value) is int else value",
-        "value",
+        "            return self._place(stored)\n",
+        "            return stored\n",
         "test_replacing test_sharing",
     ),
     Mutation(
