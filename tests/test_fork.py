@@ -20,6 +20,7 @@ from support import Awaited, ids, make_checkpoint, make_config, put, run_python
 
 from logsaver import LogReplacedError, LogSaver, verify
 from logsaver.disk import LOCK, UNLOCK
+from logsaver.index import Index
 from logsaver.rewriting import rewrite
 from logsaver.store import Store
 
@@ -379,6 +380,43 @@ def test_a_fork_while_other_threads_put_leaves_a_child_that_works(path):
         state = state_of(saver)
     with LogSaver(path) as again:
         assert state_of(again) == state
+
+
+@pytest.mark.parametrize("is_stuck", [False, True])
+def test_a_child_goes_on_with_the_parents_index_unless_a_thread_is_stuck_in_it(
+    path, is_stuck, monkeypatch
+):
+    """A fork waits for who is about to change it. Of one who does not come to an end, the record
+    may be there by half, so that child reads the log anew; any other is spared that.
+    """
+    is_begun, is_over = threading.Event(), threading.Event()
+    apply = Index.apply
+
+    def slowly(index, *args):
+        apply(index, *args)
+        if threading.current_thread() is putting:  # which is not there in the child
+            is_begun.set()
+            is_over.wait(PATIENCE if is_stuck else 0.1)
+
+    with LogSaver(path) as saver:
+        put(saver)
+        index = saver._store.index
+        putting = threading.Thread(target=put, args=(saver, "another"))
+        monkeypatch.setattr(Index, "apply", slowly)
+
+        def in_child():
+            assert threads_of(saver) == ["another", "t"]
+            assert (saver._store.index is not index) == is_stuck
+            saver._store.index._check()
+
+        putting.start()
+        assert is_begun.wait(PATIENCE)
+        try:
+            with forked(in_child):
+                pass
+        finally:
+            is_over.set()
+            putting.join()
 
 
 def test_a_fork_while_another_thread_closes_leaves_a_child_that_can_exit(path):
