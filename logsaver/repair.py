@@ -159,11 +159,9 @@ def repair(
 def _repair_into(target: str, file: LogFile, progress: Progress | None) -> RepairReport:
     store = Store(target)
     try:
-        report = _copy_intact(file, store, progress)
-        store.flush()
+        return _copy_intact(file, store, progress)
     finally:
         store.close(sync=True)
-    return report
 
 
 def _copy_intact(file: LogFile, store: Store, progress: Progress | None) -> RepairReport:

@@ -99,8 +99,9 @@ class Judge:
                 test = f"tests/{name}.py"
                 telling_nothing = list(self._fail_anyway(test))
                 while failed := self._mutant.failures(test, "-x", *deselect(telling_nothing)):
-                    # Once more and alone: a test that fails now and then is no witness.
-                    if self._mutant.failures(failed[0]):
+                    # Once more and alone: a test that fails now and then is no witness. Nor is one
+                    # that the machine is too slow for at the moment.
+                    if self._mutant.failures(failed[0]) and not self._clean.failures(failed[0]):
                         return failed[0]
                     telling_nothing.append(failed[0])
         finally:

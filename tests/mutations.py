@@ -139,8 +139,8 @@ MUTATIONS = [
     Mutation(
         "sync: a repaired log is synced",
         "repair.py",
-        "        store.flush()\n",
-        "",
+        "        store.close(sync=True)\n",
+        "        store.close()\n",
         "test_corruption test_logfile",
     ),
     # -- checksums and the other checks of a frame
