@@ -61,6 +61,7 @@ class MemoryDisk(Disk):
 
     def named(self, *names: str) -> list[Call]:
         """The calls with these names, in order."""
+        assert NAMES.issuperset(names), names  # or a test that finds none of them says nothing
         return [call for call in self.calls if call.name in names]
 
     def _note(self, name: str, path: str, at: int = 0, data: bytes = b"") -> int | None:
@@ -156,6 +157,7 @@ class MemoryDisk(Disk):
 
 
 CHANGING = ("open-to-write", "write", "truncate", "replace", "unlink", "sync", "sync-directory")
+NAMES = {*CHANGING, "open", "read", "size", "forget"}
 
 
 def open_saver(disk: Disk, path: str = PATH, **options: Any) -> LogSaver:

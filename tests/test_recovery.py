@@ -672,3 +672,20 @@ def test_a_large_torn_frame_is_not_read_again_at_every_call(tmp_path, monkeypatc
         assert reader.get_tuple(make_config()).checkpoint["channel_values"] == {"c": 1}
         assert reader.get_tuple(make_config("large")) is None
         assert max(sizes) <= CHUNK
+
+
+@pytest.mark.parametrize("puts", [1, 2])
+def test_a_later_puts_watermark_alone_shows_that_the_name_of_a_log_is_safe(puts):
+    """The second frame says that the first was synced, which was after the directory was. Before
+    that, and without a clean close, whoever made the log may have been killed too early.
+    """
+    disk = MemoryDisk()
+    killed = open_saver(disk)
+    for _ in range(puts):
+        put(killed)
+    saver = open_saver(disk)
+    disk.calls.clear()
+    put(saver)
+    put(saver)
+    assert len(disk.named("sync-directory")) == (puts == 1)
+    assert len(disk.named("sync")) == 2

@@ -102,7 +102,7 @@ def test_processes_that_put_once_each_do_not_write_old_parts_again():
         assert len(disk.content()) - before == frame + VOUCH
         # Beside its own frame and the one that vouches: the last one that vouched.
         assert sum(len(call.data) for call in disk.named("write")) == frame + 2 * VOUCH
-        assert not disk.named("sync_directory")
+        assert not disk.named("sync-directory")
 
 
 def test_without_a_promise_nobody_vouches():
