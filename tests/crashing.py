@@ -135,21 +135,40 @@ def check(
     assert found in allowed, _explain(found, states, acknowledged, issued)
     saver._store.index._check()
     saver.close()
-    settled = disk.files()
-    again = open_on(SimDisk(settled))
-    assert state_of(again) == found
-    again.close()
-    assert again._handle.store.log.file.path == PATH
+    randomness = random.Random(len(disk.files()))
     _check_new_write(disk, found)
     if not deeper:
         return 0
-    randomness = random.Random(len(settled))
     with_probe = states_with_probe(found)
     for moment in disk.moments:
         for _ in range(deeper):
             crashed = moment.picture.some_crash(randomness)
             check(crashed, with_probe, acknowledged=moment.acknowledged, issued=1)
     return len(disk.moments) * deeper
+
+
+def check_some_crashes(history: History, randomness: random.Random, *, deeper: int = 0) -> None:
+    """Crash three times at every point of a run."""
+    for moment in history.moments:
+        for _ in range(3):
+            check(
+                moment.picture.some_crash(randomness),
+                history.states,
+                acknowledged=moment.acknowledged,
+                issued=moment.issued,
+                deeper=deeper,
+            )
+
+
+def check_every_crash(history: History) -> int:
+    """Crash in every way at every point of a run. Returns how many that were."""
+    tried = 0
+    for moment in history.moments:
+        assert moment.picture.count() < 100_000
+        for files in moment.picture.every_crash():
+            check(files, history.states, acknowledged=moment.acknowledged, issued=moment.issued)
+            tried += 1
+    return tried
 
 
 def states_with_probe(state: State) -> list[State]:
@@ -168,6 +187,7 @@ def _probe_alone() -> State:
 
 def _check_new_write(disk: RecordingDisk, state: State) -> None:
     saver = open_on(disk)
+    assert state_of(saver) == state
     put_probe(saver)
     disk.acknowledged = 1
     # The harshest crash: nothing that was not synced survives.

@@ -6,7 +6,16 @@ import os
 import random
 
 import pytest
-from crashing import Call, History, check, open_on, run, state_of
+from crashing import (
+    Call,
+    History,
+    check,
+    check_every_crash,
+    check_some_crashes,
+    open_on,
+    run,
+    state_of,
+)
 from simdisk import SimDisk
 from support import make_checkpoint, make_config
 
@@ -75,12 +84,7 @@ LAZY = [
 def test_every_crash_of_a_short_history_keeps_what_was_acknowledged():
     history = run(SHORT)
     assert len(history.moments) > 10
-    tried = 0
-    for moment in history.moments:
-        for files in moment.picture.every_crash():
-            check(files, history.states, acknowledged=moment.acknowledged, issued=moment.issued)
-            tried += 1
-    assert tried > 60
+    assert check_every_crash(history) > 60
 
 
 def test_every_crash_of_unsynced_calls_leaves_a_prefix():
@@ -97,16 +101,7 @@ def test_every_crash_of_unsynced_calls_leaves_a_prefix():
 @pytest.mark.parametrize("calls", [EVERY_KIND, LAZY], ids=["every-kind", "lazy"])
 def test_a_crash_during_recovery_is_recovered_from(calls):
     history = run(calls, fsync="never" if calls is LAZY else "auto")
-    randomness = random.Random(1)
-    for moment in history.moments:
-        for _ in range(3):
-            check(
-                moment.picture.some_crash(randomness),
-                history.states,
-                acknowledged=moment.acknowledged,
-                issued=moment.issued,
-                deeper=2,
-            )
+    check_some_crashes(history, random.Random(1), deeper=2)
 
 
 def test_many_sampled_crashes_keep_what_was_acknowledged():

@@ -16,6 +16,8 @@ from crashing import (
     Call,
     RecordingDisk,
     check,
+    check_every_crash,
+    check_some_crashes,
     everything_lost,
     open_on,
     put_probe,
@@ -446,12 +448,7 @@ def test_writers_that_never_pause_lose_nothing_while_the_log_is_replaced_again_a
 def test_every_crash_during_a_rewrite_keeps_what_was_acknowledged():
     calls = [put_call("a", 1), put_call("a", 2, parent=1), REWRITE, put_call("a", 3, parent=2)]
     history = run(calls)
-    tried = 0
-    for moment in history.moments:
-        assert moment.picture.count() < 100_000
-        for files in moment.picture.every_crash():
-            check(files, history.states, acknowledged=moment.acknowledged, issued=moment.issued)
-            tried += 1
+    tried = check_every_crash(history)
     print(f"{len(history.moments)} moments, {tried} crashes")
     assert tried > 150
 
@@ -459,16 +456,7 @@ def test_every_crash_during_a_rewrite_keeps_what_was_acknowledged():
 def test_a_crash_during_a_rewrite_and_again_during_recovery_is_recovered_from():
     calls = [*EVERY_KIND[:8], REWRITE, *EVERY_KIND[8:], REWRITE]
     history = run(calls)
-    randomness = random.Random(3)
-    for moment in history.moments:
-        for _ in range(3):
-            check(
-                moment.picture.some_crash(randomness),
-                history.states,
-                acknowledged=moment.acknowledged,
-                issued=moment.issued,
-                deeper=1,
-            )
+    check_some_crashes(history, random.Random(3), deeper=1)
 
 
 def test_unsynced_calls_and_a_rewrite_leave_a_prefix():
