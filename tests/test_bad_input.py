@@ -476,6 +476,9 @@ class BytesPath:
     def __fspath__(self):
         return b"agent.log"
 
+    def __repr__(self):
+        return "BytesPath"  # and not where it is: the tests of every process have the same names
+
 
 @pytest.mark.parametrize("opener", ["open", "verify", "repair"])
 @pytest.mark.parametrize("path", [b"agent.log", b"", BytesPath(), 5, None, "nul\0byte"], ids=repr)
