@@ -96,6 +96,18 @@ def keeps_values_by_version(saver: BaseCheckpointSaver[Any]) -> bool:
     )
 
 
+def is_known(saver: BaseCheckpointSaver[Any]) -> bool:
+    """Whether it is one of those that hand every value to the serializer they have."""
+    return isinstance(saver, LogSaver) or any(
+        _is_a(saver, f"langgraph.checkpoint.{module}", name)
+        for module, name in (
+            ("memory", "InMemorySaver"),
+            ("postgres", "PostgresSaver"),
+            ("sqlite", "SqliteSaver"),
+        )
+    )
+
+
 def is_postgres(saver: BaseCheckpointSaver[Any]) -> bool:
     """Whether it is PostgresSaver or its async twin."""
     return _is_a(saver, "langgraph.checkpoint.postgres.base", "BasePostgresSaver")

@@ -12,13 +12,14 @@ interruption, and the check.
 
 from __future__ import annotations
 
+import copy as copying
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
-from langgraph.checkpoint.base import BaseCheckpointSaver, writes_sort_key
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, writes_sort_key
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from logsaver.errors import LogOpenError, LogSaverError, NotALogError
@@ -29,9 +30,11 @@ from logsaver.holdings import (
     Slot,
     config_of,
     holdings_of,
+    is_known,
     is_postgres,
     keeps_values_by_version,
 )
+from logsaver.keeping import keeping, opened
 from logsaver.refit import Refit, batches, closed_up, difference, is_special, same
 from logsaver.saver import LogSaver
 
@@ -84,6 +87,9 @@ def copy(
 ) -> CopyReport:
     """Copy threads with their ids, parents, writes, task paths and metadata.
 
+    Values go over as they were packed: no class of theirs is built, or needed. That is so between
+    the savers of LangGraph and LogSaver with LangGraph's serializers; others build what they read.
+
     Can be interrupted and called again: what the target has already is left alone, so it also
     brings a copy up to date. After each thread it counts what is there and compares a sample.
     Raises `MigrationError` if something is missing or differs; then the copy must not be used.
@@ -96,6 +102,7 @@ def copy(
     """
     if isinstance(threads, (str, bytes)):
         raise TypeError(f"threads is a sequence of ids, not one {type(threads).__name__}")
+    source, target = _building_nothing(source, target)
     known = holdings_of(source).threads()
     names = known if threads is None else [str(name) for name in threads]
     if missing := sorted(set(names) - set(known)):
@@ -117,6 +124,21 @@ def copy(
     return report
 
 
+def _building_nothing(
+    *savers: BaseCheckpointSaver[Any],
+) -> Sequence[BaseCheckpointSaver[Any]]:
+    """The same savers with serializers that carry what was packed, if both can have one."""
+    clones = []
+    for saver in savers:
+        serde = keeping(saver.serde)
+        if serde is None or not is_known(saver):
+            return savers
+        clone = copying.copy(saver)  # as LangGraph does to give a saver another serializer
+        clone.serde = serde
+        clones.append(clone)
+    return clones
+
+
 class _ThreadCopy:
     """One thread."""
 
@@ -124,6 +146,7 @@ class _ThreadCopy:
         self, source: BaseCheckpointSaver[Any], target: BaseCheckpointSaver[Any], thread_id: str
     ) -> None:
         self.report = CopyReport(threads=1)
+        self._source = source
         self._target = target
         self._from: Holdings = holdings_of(source)
         self._to: Holdings = holdings_of(target)
@@ -158,11 +181,11 @@ class _ThreadCopy:
         if is_there and not self._refit.needs_all:
             self.report = replace(self.report, skipped=self.report.skipped + 1)
             return
-        found = self._from.read(self._thread_id, place)
+        found = self._read(self._source, self._from, place)
         if found is None:
             return  # deleted meanwhile, and no longer the source's
         parent_id = self.have[place]
-        with self._explained(place):
+        with self._stored(place):
             checkpoint, new_versions = self._refit.checkpoint(place, parent_id, found.checkpoint)
         if is_there:
             self.report = replace(self.report, skipped=self.report.skipped + 1)
@@ -170,7 +193,7 @@ class _ThreadCopy:
         parent = config_of(self._thread_id, Place(place.ns, parent_id or ""), **self._extra)
         if parent_id is None:
             del parent["configurable"]["checkpoint_id"]
-        with self._explained(place):
+        with self._stored(place):
             self._target.put(parent, checkpoint, found.metadata, new_versions)
         self.report = replace(
             self.report,
@@ -179,16 +202,27 @@ class _ThreadCopy:
             + (checkpoint["channel_versions"] != found.checkpoint["channel_versions"]),
         )
 
+    def _read(
+        self, saver: BaseCheckpointSaver[Any], held: Holdings, place: Place
+    ) -> CheckpointTuple | None:
+        with self._explained(place, saver, "read"):
+            found = held.read(self._thread_id, place)
+            if found is None:
+                return None
+            # SQLite and PostgreSQL keep metadata as JSON, which has no place for packed objects.
+            return found._replace(metadata=opened(saver.serde, found.metadata))
+
     def _copy_writes(self, place: Place) -> None:
         wanted = self._slots.get(place, set())
         there = self._slots_there.get(place, set())
         if not wanted - there and not any(is_special(slot) for slot in wanted):
             return
-        held = self._held(place)
+        with self._explained(place, self._source, "read"):
+            held = self._held(place)
         missing = {write.slot for write in held if write.slot not in there}
         missing |= self._outdated(place, held, there)
         config = config_of(self._thread_id, place, **self._extra)
-        with self._explained(place):
+        with self._stored(place):
             for task_id, task_path, rows in batches(held, missing):
                 self._target.put_writes(config, rows, task_id, task_path)
         self.report = replace(self.report, writes=self.report.writes + len(missing))
@@ -216,15 +250,20 @@ class _ThreadCopy:
         values = {w.slot: w.value for w in self._to.writes(self._thread_id, place)}
         return {write.slot for write in special if not same(write.value, values.get(write.slot))}
 
+    def _stored(self, place: Place) -> AbstractContextManager[None]:
+        return self._explained(place, self._target, "stored")
+
     @contextmanager
-    def _explained(self, place: Place) -> Iterator[None]:
+    def _explained(
+        self, place: Place, saver: BaseCheckpointSaver[Any], done: str
+    ) -> Iterator[None]:
         try:
             yield
         except LogSaverError:
             raise  # says it already
         except Exception as error:
             raise MigrationError(
-                f"{self._where(place)} cannot be stored by {type(self._target).__name__} "
+                f"{self._where(place)} cannot be {done} by {type(saver).__name__} "
                 f"({type(error).__name__}: {error}); what was copied so far stays, and the next "
                 "copy goes on from there"
             ) from error
@@ -253,8 +292,8 @@ class _ThreadCopy:
             self.report = replace(self.report, checked=self.report.checked + 1)
 
     def _compare(self, place: Place) -> None:
-        one = self._from.read(self._thread_id, place)
-        other = self._to.read(self._thread_id, place)
+        one = self._read(self._source, self._from, place)
+        other = self._read(self._target, self._to, place)
         if one is None:
             return
         what = "it is missing" if other is None else difference(one, other)

@@ -24,11 +24,12 @@ from langgraph.checkpoint.serde.types import TASKS, _DeltaSnapshot
 
 from logsaver.cache import Recent
 from logsaver.holdings import HeldWrite, Place, Slot
+from logsaver.keeping import KeepingSerializer
 
 _PARENTS: Final = 256  # a fork from further back stores its values once more
 
 # Only to compare values with each other: nothing that it writes is stored or read back.
-_serde: Final = JsonPlusSerializer(pickle_fallback=True)
+_serde: Final = KeepingSerializer(JsonPlusSerializer(pickle_fallback=True))
 
 
 def digest(value: Any) -> bytes:

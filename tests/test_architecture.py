@@ -64,6 +64,7 @@ HELPERS = {
         {"holdings", "inspecting", "saver", "putting", "bases", "reading", "removing"},
         "value",
     ),
+    "keeping": ({"migrate", "refit"}, "errors"),
     "surrogates": ({"codec", "putting"}, "errors"),
 }
 MAX_LINES = 500

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import pickle
 import sqlite3
+import sys
+import textwrap
+import types
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 
@@ -14,6 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from langgraph.checkpoint.base import ERROR, INTERRUPT, RESUME
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Command
 from support import id_of, make_config, new_id, put
@@ -24,6 +31,7 @@ from typer.testing import CliRunner
 from logsaver import LogSaver
 from logsaver.cli.app import app
 from logsaver.holdings import Place, Slot, holdings_of
+from logsaver.keeping import Kept, keeping
 from logsaver.migrate import CopyReport, MigrationError, copy, open_saver, parents_first
 
 
@@ -89,6 +97,107 @@ def write_paths(saver, thread_id="t"):
         place: sorted(write[:3] for write in held.writes(thread_id, place))
         for place in held.slots(thread_id)
     }
+
+
+# -- classes that the copying process does not have
+
+
+@contextmanager
+def owners_module():
+    """The classes of somebody's application, importable within the block only."""
+    module = types.ModuleType("owners_application")
+    code = """
+        import dataclasses, enum, pydantic
+
+        class Note(pydantic.BaseModel):
+            text: str
+
+        @dataclasses.dataclass
+        class Point:
+            x: int
+
+        class Colour(enum.Enum):
+            RED = "red"
+        """
+    sys.modules[module.__name__] = module
+    try:
+        exec(textwrap.dedent(code), vars(module))  # noqa: S102 - a module that can be taken away
+        yield module
+    finally:
+        del sys.modules[module.__name__]
+
+
+@every_kind
+@pytest.mark.parametrize("origin", ["sqlite", "log", "memory"])
+def test_values_keep_their_classes_where_these_cannot_be_imported(origin, kind, tmp_path, request):
+    """LangGraph gives a dict or a string in place of such an object; a copy would keep that."""
+
+    def objects(owner):
+        return {
+            "note": owner.Note(text="hi"),
+            "nested": [{"a": owner.Point(1)}, {owner.Colour.RED}],
+            "colour": owner.Colour.RED,
+        }
+
+    with opened(origin, tmp_path, request, "old") as old, opened(kind, tmp_path, request) as new:
+        with owners_module() as owner:
+            config = put(old, "t", objects(owner))
+            old.put_writes(config, [("note", owner.Note(text="pending"))], "task")
+        copy(old, new)
+        with owners_module() as owner:
+            found = new.get_tuple(THREAD)
+            assert found.checkpoint["channel_values"] == objects(owner)
+            assert found.pending_writes == [("task", "note", owner.Note(text="pending"))]
+
+
+def test_metadata_with_a_class_that_json_cannot_have_is_refused(tmp_path, request):
+    with opened("log", tmp_path, request, "a") as old, opened("sqlite", tmp_path, request) as new:
+        with owners_module() as owner:
+            put(old, "t", {}, metadata={"note": owner.Note(text="hi")})
+        with pytest.raises(MigrationError, match="cannot be stored by SqliteSaver"):
+            copy(old, new)
+
+
+def test_a_carried_value_is_never_pickled():
+    with pytest.raises(TypeError, match="only carried"):
+        pickle.dumps(Kept(0, b""))
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.integers(-(2**63), 2**64 - 1)
+        | st.floats(allow_nan=False)
+        | st.text(st.characters(exclude_categories=["Cs"]))
+        | st.binary()
+        | st.uuids()
+        | st.decimals(allow_nan=False)
+        | st.datetimes()
+        | st.frozensets(st.integers(0, 9))
+        | st.builds(lambda value: _DeltaSnapshot([value]), st.uuids()),
+        lambda values: st.lists(values) | st.dictionaries(st.text("ab") | st.uuids(), values),
+    )
+)
+def test_what_is_carried_has_the_same_bytes(value):
+    usual = JsonPlusSerializer()
+    carrier = keeping(usual)
+    packed = usual.dumps_typed(value)
+    assert carrier.dumps_typed(carrier.loads_typed(packed)) == packed
+    assert carrier.dumps_typed(value) == packed
+
+
+def test_an_encrypted_copy_is_carried_too(tmp_path):
+    serde = EncryptedSerializer.from_pycryptodome_aes(key=b"0" * 16)
+    with (
+        open_saver(tmp_path / "a.log", write=True, serde=serde) as old,
+        open_saver(tmp_path / "b.sqlite", write=True, serde=serde) as new,
+    ):
+        with owners_module() as owner:
+            put(old, "t", {"note": owner.Note(text="hi")})
+        copy(old, new)
+        with owners_module() as owner:
+            values = new.get_tuple(THREAD).checkpoint["channel_values"]
+            assert values == {"note": owner.Note(text="hi")}
 
 
 # -- graphs go on where they were
