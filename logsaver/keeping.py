@@ -60,6 +60,8 @@ class KeepingSerializer(SerializerProtocol):
         kind, packed = data
         if kind == "msgpack":
             return ormsgpack.unpackb(packed, ext_hook=_keep, option=ormsgpack.OPT_NON_STR_KEYS)
+        if "+" in kind:  # LangGraph's name for "encrypted by"
+            raise ValueError("it is encrypted, and no key was given")
         return self._serde.loads_typed(data)
 
     def opened(self, value: Any) -> Any:
@@ -88,7 +90,7 @@ def _keep(code: int, data: bytes) -> Any:
 
 
 def keeping(serde: SerializerProtocol) -> SerializerProtocol | None:
-    """The same serializer, building nothing; None if it is neither LangGraph's own nor around it."""
+    """The same serializer, building nothing; None if it is not LangGraph's own, or around it."""
     if type(serde) is JsonPlusSerializer:
         return KeepingSerializer(serde)
     if type(serde) is EncryptedSerializer and (inner := keeping(serde.serde)) is not None:

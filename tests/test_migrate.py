@@ -624,16 +624,33 @@ def test_the_command_moves_a_file_and_reports(tmp_path):
     assert first.exit_code == 0, first.output
     assert json.loads(first.stdout)["checkpoints"] == 4
     second = run(app, ["migrate", *places])
-    assert "2 threads: copied 4 checkpoints and 7 writes, 4" in second.stdout
+    assert "2 threads: 4 checkpoints and 7 writes copied, 4" in second.stdout
     with LogSaver(places[1]) as new, open_saver(places[0]) as old:
         assert tuples(new) == tuples(old)
 
 
 def test_the_command_says_what_is_wrong(tmp_path):
     result = CliRunner().invoke(app, ["migrate", str(tmp_path / "no"), str(tmp_path / "new.log")])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "no such file" in result.stderr
     assert not (tmp_path / "new.log").exists()
+
+
+def test_the_command_copies_encrypted_values_with_the_key(tmp_path):
+    key_file = tmp_path / "key"
+    key_file.write_bytes(b"0123456789abcdef")
+    serde = EncryptedSerializer.from_pycryptodome_aes(key=key_file.read_bytes())
+    with open_saver(tmp_path / "old.sqlite", write=True, serde=serde) as old:
+        put(old, "t", {"text": "a secret"})
+    places = [str(tmp_path / "old.sqlite"), str(tmp_path / "new.log")]
+    result = CliRunner().invoke(app, ["migrate", *places])
+    assert result.exit_code == 1
+    assert "it is encrypted, and no key was given" in result.stderr
+    result = CliRunner().invoke(app, ["migrate", *places, "--key-file", str(key_file)])
+    assert result.exit_code == 0, result.output
+    assert b"secret" not in (tmp_path / "new.log").read_bytes()
+    with LogSaver(places[1], serde=serde) as new:
+        assert new.get_tuple(THREAD).checkpoint["channel_values"] == {"text": "a secret"}
 
 
 def test_the_command_moves_to_postgres(tmp_path, postgres_url):

@@ -76,7 +76,7 @@ def bench(
         savers = _savers()
         with (
             tempfile.TemporaryDirectory(dir=directory) as place,
-            progress_bar("measuring") as advance,
+            progress_bar("measuring", "runs") as advance,
         ):
             rounds, results = _measure(savers, Path(place), advance)
     if as_json:

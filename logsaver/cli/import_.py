@@ -58,15 +58,15 @@ def _source(file: Path) -> Iterator[BinaryIO]:
         yield source
 
 
-def _size(file: Path) -> int:
-    return 0 if file == STDIN else file.stat().st_size
+def _size(file: Path) -> int | None:
+    return None if file == STDIN else file.stat().st_size
 
 
-def _lines(source: BinaryIO, total: int, advance: Advance) -> Iterator[str]:
+def _lines(source: BinaryIO, total: int | None, advance: Advance) -> Iterator[str]:
     done = 0
     for line in source:
         done += len(line)
-        advance(done, total or done)
+        advance(done, total)
         yield line.decode()
 
 

@@ -2,83 +2,83 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from logsaver import LogSaverError
+from logsaver.cli.opening import StopError, make_serializer, telling_errors
+from logsaver.cli.options import AsJson, KeyFile
+from logsaver.cli.output import console, count, print_json
+from logsaver.cli.progress import Advance, progress_bar
+from logsaver.migrate import CopyReport, MigrationError, copy, open_saver
 from logsaver.migrate import Progress as HowFar
-from logsaver.migrate import copy, open_saver
-
-FAILED: Final = 1
 
 
 def migrate(
     source: Annotated[
-        str, typer.Argument(help="A log, an SQLite file or a postgresql:// URL. Is only read.")
+        str,
+        typer.Argument(
+            help="A log, an SQLite file or a postgresql:// URL. Is only read.", show_default=False
+        ),
     ],
     target: Annotated[
-        str, typer.Argument(help="The same. Is made if need be, and keeps what it has.")
+        str,
+        typer.Argument(
+            help="The same. Is made if need be, and keeps what it has.", show_default=False
+        ),
     ],
     thread: Annotated[
-        list[str] | None, typer.Option(help="Copy this thread only; may be given again.")
+        list[str] | None,
+        typer.Option(
+            metavar="ID", help="Copy this thread only; may be given again.", show_default=False
+        ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Report as JSON.")] = False,
+    as_json: AsJson = False,
+    key_file: KeyFile = None,
 ) -> None:
-    """Copy threads to another saver, and check the copy.
+    """Copy threads to another saver, and check the copy. Changes the target.
 
     A file is recognised by what is in it; a new one by its name: .sqlite, .sqlite3 and .db are
     SQLite, everything else is a log. Run it again to go on after an interruption, or to bring a
-    copy up to date.
-
-    Exits with 0 if everything is copied and 1 if something is not.
+    copy up to date. With a key, encrypted values are read with it, and the copy is encrypted.
     """
-    try:
+    with telling_errors():
+        serde = make_serializer(key_file)
         with (
-            open_saver(source) as old,
-            open_saver(target, write=True) as new,
-            _bar(hidden=as_json) as show,
+            open_saver(source, serde=serde) as old,
+            open_saver(target, write=True, serde=serde) as new,
+            progress_bar("copying", "checkpoints") as advance,
         ):
-            report = copy(old, new, threads=thread, progress=show)
-    except LogSaverError as error:
-        typer.echo(f"logsaver migrate: {error}", err=True)
-        raise typer.Exit(FAILED) from error
+            try:
+                report = copy(old, new, threads=thread, progress=_counting(advance))
+            except MigrationError as error:
+                raise StopError(str(error)) from error
     if as_json:
-        typer.echo(json.dumps(asdict(report)))
-        return
-    typer.echo(
-        f"{report.threads} threads: copied {report.checkpoints} checkpoints and {report.writes} "
-        f"writes, {report.skipped} checkpoints were there already. Compared {report.checked}."
+        print_json(asdict(report))
+    else:
+        _print(report)
+
+
+def _counting(advance: Advance) -> Callable[[HowFar], None]:
+    """Moves the bar. How many there are is known thread by thread, and guessed for the rest."""
+    done = 0
+
+    def show(far: HowFar) -> None:
+        nonlocal done
+        done += 1
+        advance(done, max(done, round(done / far.fraction)))
+
+    return show
+
+
+def _print(report: CopyReport) -> None:
+    out = console()
+    out.print(
+        f"{count(report.threads, 'thread')}: {count(report.checkpoints, 'checkpoint')} and "
+        f"{count(report.writes, 'write')} copied, {report.skipped:,} checkpoints were there already"
     )
+    out.print(f"{count(report.checked, 'checkpoint')} read back from both and found equal")
     if report.renamed:
-        typer.echo(f"{report.renamed} checkpoints got other channel versions.")
-
-
-@contextmanager
-def _bar(*, hidden: bool) -> Iterator[Callable[[HowFar], None]]:
-    """A bar on a terminal, on stderr: stdout is for the report."""
-    console = Console(stderr=True)
-    columns = (
-        BarColumn(),
-        TaskProgressColumn(show_speed=True),
-        TextColumn("{task.fields[count]} checkpoints"),
-        TimeRemainingColumn(),
-    )
-    with Progress(
-        *columns, console=console, disable=hidden or not console.is_terminal, transient=True
-    ) as bar:
-        task = bar.add_task("", total=1.0, count=0)
-        count = 0
-
-        def show(far: HowFar) -> None:
-            nonlocal count
-            count += 1
-            bar.update(task, completed=far.fraction, count=count)
-
-        yield show
+        out.print(f"{count(report.renamed, 'checkpoint')} got other channel versions")

@@ -68,17 +68,19 @@ def open_log(path: Path, key_file: Path | None, *, to_write: bool = False) -> It
 
 def make_saver(path: Path, key_file: Path | None, *, read_only: bool) -> LogSaver:
     """Open a log, and make sure that the key is the right one before anything is shown."""
-    key = _read_key(key_file)
-    saver = LogSaver(path, serde=_serializer(key), read_only=read_only)
+    serde = make_serializer(key_file)
+    saver = LogSaver(path, serde=serde, read_only=read_only)
     try:
-        _check_key(saver, given=key is not None)
+        _check_key(saver, given=isinstance(serde, EncryptedSerializer))
     except BaseException:
         saver.close()
         raise
     return saver
 
 
-def _serializer(key: bytes | None) -> SerializerProtocol:
+def make_serializer(key_file: Path | None) -> SerializerProtocol:
+    """The serializer for the key that is in the file, or else in the environment, if any is."""
+    key = _read_key(key_file)
     # Only LangGraph's and LangChain's own types are built. To look into a log must not run
     # whatever code its values name; of other classes the fields are shown.
     plain = JsonPlusSerializer(allowed_msgpack_modules=None)
