@@ -31,7 +31,7 @@ from logsaver.reading import (
 from logsaver.record import CheckpointRecord, ForgetRecord, Forgotten
 from logsaver.saver import LogSaver
 from logsaver.store import Store
-from logsaver.value import Stored, own_bytes, typed
+from logsaver.value import Stored, is_in_pieces, own_bytes, pieces_of, typed
 
 Progress = Callable[[int, int], None]
 
@@ -95,6 +95,8 @@ class ChannelUsage:
     """What is in the log, as values and as pending writes."""
     shared_bytes: int = 0
     """What sharing saved: these would be there as well if each checkpoint had its own values."""
+    patched_bytes: int = 0
+    """What patching saved: what values repeat of earlier ones instead of having it themselves."""
 
 
 @dataclass(slots=True)
@@ -117,6 +119,11 @@ class Usage:
     def shared_bytes(self) -> int:
         """What sharing values between checkpoints saved."""
         return sum(channel.shared_bytes for channel in self.channels.values())
+
+    @property
+    def patched_bytes(self) -> int:
+        """What storing only the changed parts of values saved."""
+        return sum(channel.patched_bytes for channel in self.channels.values())
 
 
 # -- looking
@@ -229,7 +236,7 @@ def usage(saver: LogSaver, progress: Progress | None = None) -> Usage:
     for offset, size in sorted(writes.items()):
         measured.live_bytes += size
         for _, channel, value in log.writes(offset, size).writes:
-            _channel(measured, channel).stored_bytes += len(own_bytes(value))
+            _add_stored(_channel(measured, channel), value)
         if progress is not None:
             progress(measured.live_bytes, measured.bytes)
     return measured
@@ -264,7 +271,7 @@ def _measure_checkpoints(
             usage_of_channel.values += 1
             if type(place) is not int:
                 sizes[offset, channel] = len(typed(value_of(log, record, channel, offset))[1])
-                usage_of_channel.stored_bytes += len(own_bytes(place))
+                _add_stored(usage_of_channel, place)
                 continue
             if (place, channel) not in sizes:
                 # Its checkpoint is gone; of that frame, this value is still needed.
@@ -276,6 +283,13 @@ def _measure_checkpoints(
                 usage_of_channel.shared_bytes += sizes[place, channel]
         if progress is not None:
             progress(measured.live_bytes, measured.bytes)
+
+
+def _add_stored(used: ChannelUsage, value: Stored) -> None:
+    own = len(own_bytes(value))
+    used.stored_bytes += own
+    if is_in_pieces(value):
+        used.patched_bytes += sum(piece.length for piece in pieces_of(value[2])) - own
 
 
 def _channel(measured: Usage, name: str) -> ChannelUsage:

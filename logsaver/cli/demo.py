@@ -13,10 +13,11 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
+from threading import Timer
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
@@ -265,15 +266,16 @@ class _Story:
     # -- how it is told
 
     def _run(self, act: str, *, ends_with: int = 0) -> list[Event]:
-        events = _play(self._path, act, ends_with)
-        self._events += events
-        for event in events:
+        events = []
+        for event in _play(self._path, act, ends_with):
+            events.append(event)
             name = escape(event.name)
             if event.what in ("asked", "answered"):
                 name = f"[bold]{name}[/]"
             self._say(f"  process {event.pid}  {event.what:9} {name}")
             if event.what == "done":
                 self._done[event.name] += 1
+        self._events += events
         return events
 
     def _expect_done(self, **times: int) -> None:
@@ -288,21 +290,28 @@ class _Story:
         self._console.print(text)
 
 
-def _play(path: Path, act: str, ends_with: int) -> list[Event]:
-    """Run one act in a process of its own; what it reported, up to its end."""
+def _play(path: Path, act: str, ends_with: int) -> Iterator[Event]:
+    """Run one act in a process of its own; what it reports, as it happens."""
     command = [sys.executable, "-m", "logsaver.cli.demo_agent", str(path), act, json.dumps(CONFIG)]
-    try:
-        # On a timeout or Ctrl-C `run` kills the process and waits for it.
-        process = subprocess.run(  # noqa: S603 - our own module
-            command, capture_output=True, text=True, timeout=TIME_LIMIT, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise DemoFailedError(f"the process for {act!r} took over {TIME_LIMIT:.0f} s") from error
-    if process.returncode != ends_with:
-        raise DemoFailedError(
-            f"the process for {act!r} ended with {process.returncode}\n{process.stderr}"
-        )
-    return [Event(**json.loads(line)) for line in process.stdout.splitlines()]
+    with (
+        tempfile.TemporaryFile("w+") as said,
+        subprocess.Popen(  # noqa: S603 - our own module
+            command, stdout=subprocess.PIPE, stderr=said, text=True
+        ) as process,
+    ):
+        too_long = Timer(TIME_LIMIT, process.kill)
+        too_long.start()
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                yield Event(**json.loads(line))
+            code = process.wait()
+        finally:
+            process.kill()  # nothing if it has ended; it must not outlive a Ctrl-C
+            too_long.cancel()
+        if code != ends_with:
+            said.seek(0)
+            raise DemoFailedError(f"the process for {act!r} ended with {code}\n{said.read()}")
 
 
 # -- what is in a checkpoint

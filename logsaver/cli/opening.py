@@ -48,7 +48,13 @@ def telling_errors() -> Iterator[None]:
     except (LogSaverError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             raise
-        _stop(str(error), CANNOT_START, error)
+        _stop(_told(error), CANNOT_START, error)
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, OSError) and not isinstance(error, LogSaverError) and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 def _stop(message: str, code: int, cause: Exception) -> None:

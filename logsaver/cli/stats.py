@@ -24,7 +24,7 @@ def stats(
     as_json: AsJson = False,
     key_file: KeyFile = None,
 ) -> None:
-    """Show how large a log is, what is garbage, and what sharing saved."""
+    """Show how large a log is, what is garbage, and what sharing and patching saved."""
     with open_log(log, key_file) as saver:
         counts = saver.stats()
         with progress_bar("reading") as advance:
@@ -37,6 +37,7 @@ def stats(
                 "live_bytes": used.live_bytes,
                 "garbage_bytes": used.garbage_bytes,
                 "shared_bytes": used.shared_bytes,
+                "patched_bytes": used.patched_bytes,
                 "copied_bytes": used.copied_bytes,
                 "by_thread": {thread.thread_id: thread.bytes for thread in threads},
                 "by_channel": {name: asdict(channel) for name, channel in used.channels.items()},
@@ -61,16 +62,13 @@ def _print_totals(out: Console, counts: Stats, used: Usage) -> None:
         + (f" ({hidden:,} more hidden)" if hidden else "")
         + f", {count(counts.writes, 'set')} of writes\n"
     )
-    without = used.bytes + used.shared_bytes + used.copied_bytes
+    without = used.bytes + used.shared_bytes + used.patched_bytes + used.copied_bytes
     rows = [
         ("file", used.bytes, ""),
         ("live", used.live_bytes, _share(used.live_bytes, used.bytes)),
         ("garbage", used.garbage_bytes, _share(used.garbage_bytes, used.bytes)),
-        (
-            "saved by sharing",
-            used.shared_bytes,
-            f"{_share(used.shared_bytes, without)} of all values",
-        ),
+        ("saved by sharing", used.shared_bytes, f"{_share(used.shared_bytes, without)} of all"),
+        ("saved by patches", used.patched_bytes, f"{_share(used.patched_bytes, without)} of all"),
         ("saved by copies", used.copied_bytes, ""),
     ]
     largest = max(value for _, value, _ in rows)
@@ -115,7 +113,7 @@ def _print_channels(out: Console, used: Usage, top: int) -> None:
             one_line(name),
             f"{channel.values:,}",
             size(channel.stored_bytes),
-            size(channel.shared_bytes),
+            size(channel.shared_bytes + channel.patched_bytes),
             bar(channel.stored_bytes / largest, _bar_width(out)),
         )
         for name, channel in channels[:top]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from langchain_core.messages import BaseMessage
+from rich.cells import cell_len
 from rich.console import Console
 from rich.pretty import pretty_repr
 from rich.text import Text
@@ -120,8 +121,10 @@ def _folded_object(value: Any, width: int | None, *, full: bool) -> Iterator[Lin
 def _wrapped(text: str, width: int | None) -> list[str]:
     # A terminal must not obey what somebody's state says.
     safe = "".join(letter if letter.isprintable() else "·" for letter in text.expandtabs(4))
-    if width is None or len(safe) <= width:
+    if width is None or cell_len(safe) <= width:
         return [safe]
+    if not safe.isascii():  # some letters are two columns wide
+        return [line.plain for line in Text(safe).wrap(Console(width=width), width)]
     return textwrap.wrap(safe, width, drop_whitespace=True, replace_whitespace=False) or [""]
 
 

@@ -138,7 +138,7 @@ class View:
         """The questions its tasks asked; one whose task has finished was answered."""
         finished = self.finished_tasks
         return [
-            Interruption(getattr(item, "value", item), task in finished)
+            Interruption(_question(item), task in finished)
             for task, channel, value in self.writes
             if channel == _INTERRUPT
             for item in _items(value)
@@ -157,6 +157,10 @@ class View:
 def is_internal(channel: str) -> bool:
     """Whether a channel steers the graph and is no state of it."""
     return channel.startswith(("__", *_TO_NODE, _JOIN))
+
+
+def _question(item: Any) -> Any:
+    return item if isinstance(item, Raw) else getattr(item, "value", item)
 
 
 def _items(value: Any) -> list[Any]:
