@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -51,7 +51,7 @@ def history(
         if not rows:
             raise StopError(f"there is no checkpoint of thread {thread!r} in {log}")
     if as_json:
-        print_json([plain(asdict(row)) for row in rows])
+        print_json([plain(vars(row)) for row in rows])
         return
     out = console()
     for name in dict.fromkeys(row.checkpoint_ns for row in rows):
