@@ -12,9 +12,11 @@ import types
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
 import logsaver
 from logsaver import errors
+from logsaver.cli.app import app
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "logsaver"
@@ -172,3 +174,33 @@ def test_what_the_walk_names_exists(name):
     for part in path:
         found = inspect.getattr_static(found, part)
     assert isinstance(found, (type, types.FunctionType, staticmethod, classmethod))
+
+
+# -- docs/cli.md
+
+
+def sections():
+    """The heading of each command in docs/cli.md, and what is below it."""
+    text = (ROOT / "docs/cli.md").read_text("utf-8")
+    parts = re.split(r"^### `logsaver (\S+)(.*)`$", text, flags=re.MULTILINE)
+    names, synopses, bodies = parts[1::3], parts[2::3], parts[3::3]
+    return {
+        name: (synopsis.split(), re.split(r"^## ", body, flags=re.MULTILINE)[0])
+        for name, synopsis, body in zip(names, synopses, bodies, strict=True)
+    }
+
+
+def test_every_command_has_its_section():
+    assert list(sections()) == list(get_command(app).commands)
+
+
+@pytest.mark.parametrize("name", list(get_command(app).commands))
+def test_a_section_names_all_options_and_arguments_of_the_command(name):
+    synopsis, body = sections()[name]
+    params = get_command(app).commands[name].params
+    arguments = [param for param in params if param.param_type_name == "argument"]
+    wanted = [(param.metavar or param.name.upper()).strip("[].") for param in arguments]
+    assert [word.strip("[].") for word in synopsis] == wanted
+    points = "".join(re.findall(r"^- .*$", body, re.MULTILINE))
+    named = set(re.findall(r"`(-[-\w]+)", points))
+    assert named == {option for param in params for option in param.opts if option[0] == "-"}
