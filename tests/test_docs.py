@@ -114,13 +114,18 @@ def test_the_test_command_is_found_the_way_the_checks_find_it():
     subprocess.run(["bash", "-n", "-c", command], check=True)
 
 
+def test_the_readme_leads_to_every_page():
+    linked = set(LINK.findall(README.read_text("utf-8")))
+    assert {f"docs/{page.name}" for page in PAGES[1:]} <= linked
+
+
 def test_the_readme_has_two_commands():
     assert len(re.findall(r"^```bash$", README.read_text("utf-8"), re.MULTILINE)) == 2
 
 
-def test_the_readme_draws_the_same_error_tree_as_the_code():
+def test_the_reference_draws_the_same_error_tree_as_the_code():
     tree = re.search(r"^    LogSaverError\n(?:    .*\n)+", errors.__doc__, re.MULTILINE)[0]
-    assert textwrap.dedent(tree) in README.read_text("utf-8")
+    assert textwrap.dedent(tree) in (ROOT / "docs/reference.md").read_text("utf-8")
     raised = [
         name
         for name in logsaver.__all__
