@@ -87,8 +87,11 @@ def copy(
 ) -> CopyReport:
     """Copy threads with their ids, parents, writes, task paths and metadata.
 
+    A saver that can only be called from outside of its event loop, as AsyncSqliteSaver, works in
+    `await asyncio.to_thread(copy, source, target)`.
+
     Values go over as they were packed: no class of theirs is built, or needed. That is so between
-    the savers of LangGraph and LogSaver with LangGraph's serializers; others build what they read.
+    LogSaver and LangGraph's sync savers with LangGraph's serializers; others build what they read.
 
     Can be interrupted and called again: what the target has already is left alone, so it also
     brings a copy up to date. After each thread it counts what is there and compares a sample.
@@ -310,13 +313,20 @@ class _ThreadCopy:
         wanted = self._slots.get(place, set())
         copied = self._to.writes(self._thread_id, place)
         one, other = (
-            sorted(held, key=lambda write: writes_sort_key(write.task_path, *write.slot))
+            sorted(held, key=_order)
             for held in (self._held(place), [write for write in copied if write.slot in wanted])
         )
         return len(one) == len(other) and all(
             (a.slot, a.channel) == (b.slot, b.channel) and same(a.value, b.value)
             for a, b in zip(one, other, strict=True)
         )
+
+
+def _order(write: HeldWrite) -> tuple[bool, tuple[Any, ...]]:
+    """Ordinary writes as a graph takes them. Of special ones the order means nothing."""
+    if is_special(write.slot):
+        return False, write.slot
+    return True, writes_sort_key(write.task_path, *write.slot)
 
 
 def parents_first(parents: dict[Place, str | None]) -> Iterator[Place]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import pickle
 import sqlite3
@@ -22,6 +23,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.types import Command
 from support import id_of, make_config, new_id, put
 from test_langgraph_delta import diary
@@ -215,6 +217,20 @@ def test_a_paused_graph_resumes_after_the_move(origin, kind, tmp_path, request):
         result = graph.invoke(Command(resume="yes"), THREAD)
         assert result["trail"] == ["draft", "review:yes", "publish"]
         assert runs.counts() == {"review": 1, "publish": 1}
+
+
+async def test_an_async_saver_is_copied_from_a_thread(tmp_path):
+    async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "a.db")) as first:
+        await approval().compile(checkpointer=first).ainvoke({"trail": []}, THREAD)
+        with LogSaver(tmp_path / "b.log") as middle:
+            await asyncio.to_thread(copy, first, middle)
+            graph = approval().compile(checkpointer=middle)
+            assert (await graph.aget_state(THREAD)).next == ("review",)
+            await graph.ainvoke(Command(resume="yes"), THREAD)
+            async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "c.db")) as last:
+                assert (await asyncio.to_thread(copy, middle, last)).checked == 5
+                found = (await last.aget_tuple(THREAD)).checkpoint["channel_values"]
+                assert found["trail"] == ["draft", "review:yes", "publish"]
 
 
 def test_a_thread_goes_to_postgres_and_comes_back(tmp_path, request):

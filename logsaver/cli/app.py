@@ -28,6 +28,7 @@ from logsaver.cli.verify import verify
 app = typer.Typer(
     name="logsaver",
     no_args_is_help=True,
+    rich_markup_mode="markdown",  # paragraphs are filled to the width of the terminal
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )

@@ -20,13 +20,17 @@ def migrate(
     source: Annotated[
         str,
         typer.Argument(
-            help="A log, an SQLite file or a postgresql:// URL. Is only read.", show_default=False
+            metavar="SOURCE",
+            help="A log, an SQLite file or a postgresql:// URL. Is only read.",
+            show_default=False,
         ),
     ],
     target: Annotated[
         str,
         typer.Argument(
-            help="The same. Is made if need be, and keeps what it has.", show_default=False
+            metavar="TARGET",
+            help="The same. Is made if need be, and keeps what it has.",
+            show_default=False,
         ),
     ],
     thread: Annotated[
