@@ -102,13 +102,11 @@ def _values(log: Log, places: list[Place], kind: str) -> list[Earlier]:
 class Bases:
     """The last checkpoint put in each namespace, so that its child need not read it back."""
 
-    __slots__ = ("_recent",)
+    __slots__ = ("_recent", "remember")
 
     def __init__(self) -> None:
         self._recent: Recent[tuple[str, str], Base] = Recent(_BASES)
-
-    def remember(self, thread_id: str, ns: str, base: Base) -> None:
-        self._recent.put((thread_id, ns), base)
+        self.remember = self._recent.put  # by thread and namespace
 
     def of(self, store: Store, serde: SerializerProtocol, address: Address) -> Base | None:
         """What a child of this checkpoint can share with it.
@@ -117,10 +115,11 @@ class Bases:
         it names the frame that we have put, with the values that we have put. Only if the log is
         replaced is that frame somewhere else, and then the epoch is another one.
         """
-        if address.checkpoint_id is None:
+        thread_id, ns, checkpoint_id = address
+        if checkpoint_id is None:
             return None
-        base = self._recent.get((address.thread_id, address.ns))
-        if base is None or base.checkpoint_id != address.checkpoint_id or base.epoch != store.epoch:
+        base = self._recent.get((thread_id, ns))
+        if base is None or base.checkpoint_id != checkpoint_id or base.epoch != store.epoch:
             base = _read_base(store, serde, address)
         return base
 

@@ -200,19 +200,20 @@ class Index:
         elif isinstance(record, CopyRecord):
             self._copy(record)
 
-    def _namespace(self, thread_id: str, name: str) -> tuple[Thread, Namespace]:
-        """Made if they are not there."""
+    def _make(self, thread_id: str, name: str) -> Thread:
+        """The thread with this namespace, which one of the two lacks."""
         thread = self.threads.get(thread_id)
         if thread is None:
             thread = self.threads[thread_id] = Thread()
-        ns = thread.namespaces.get(name)
-        if ns is None:
-            ns = thread.namespaces[name] = Namespace()
-        return thread, ns
+        thread.namespace(name)
+        return thread
 
     def _put(self, record: CheckpointRecord, offset: int, size: int) -> None:
-        thread_id, name, checkpoint_id, parent_id, time, tags, *_ = record
-        thread, ns = self._namespace(thread_id, name)
+        thread_id, name, checkpoint_id, parent_id, time, tags, _, _, _ = record
+        thread = self.threads.get(thread_id)
+        if thread is None or name not in thread.namespaces:
+            thread = self._make(thread_id, name)
+        ns = thread.namespaces[name]
         listed, ids = ns.listed, ns.ids
         entry = new(Entry, (offset, size, parent_id, time, tags))
         thread.bytes += size
@@ -229,12 +230,15 @@ class Index:
         listed[checkpoint_id] = entry
 
     def _put_writes(self, record: WritesRecord, offset: int, size: int) -> None:
-        thread_id, name, checkpoint_id, task_id, *_ = record
-        thread, ns = self._namespace(thread_id, name)
+        thread_id, name, checkpoint_id, task_id, _, _ = record
+        thread = self.threads.get(thread_id)
+        if thread is None or name not in thread.namespaces:
+            thread = self._make(thread_id, name)
+        writes = thread.namespaces[name].writes
         entry = new(WritesEntry, (offset, size))
-        tasks = ns.writes.get(checkpoint_id)
+        tasks = writes.get(checkpoint_id)
         if tasks is None:
-            ns.writes[checkpoint_id] = {task_id: (entry,)}
+            writes[checkpoint_id] = {task_id: (entry,)}
         else:
             tasks[task_id] = (*tasks.get(task_id, ()), entry)
         thread.bytes += size

@@ -42,7 +42,7 @@ class LogFile:
         self.pread: Callable[[int, int], bytes] = partial(disk.pread, fd)
         self.pwrite: Callable[[bytes | memoryview, int], int] = partial(disk.pwrite, fd)
         self.flock: Callable[[int], None] = partial(disk.flock, fd)
-        self._size: Callable[[], int] = partial(disk.size, fd)
+        self._size = disk.sizing(fd)
 
     @classmethod
     def open_as(cls, disk: Disk, path: str, flags: int) -> LogFile:

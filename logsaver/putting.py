@@ -7,9 +7,11 @@ that is not stored or returned.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -41,94 +43,73 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 class Put:
     """One put; called until it is in the log."""
 
-    __slots__ = (
-        "_arguments",
-        "_bases",
-        "_drafts",
-        "_epoch",
-        "_record",
-        "_serde",
-        "_store",
-        "_versions",
-    )
+    __slots__ = ("_arguments", "_bases", "_made", "_store")
 
-    def __init__(
-        self,
-        store: Store,
-        bases: Bases,
-        serde: SerializerProtocol,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: Collection[str],
-    ) -> None:
+    def __init__(self, store: Store, bases: Bases, *arguments: Any) -> None:
+        """The arguments are the serializer and those of `LogSaver.put`."""
         self._store = store
         self._bases = bases
-        self._serde = serde
-        self._arguments = config, checkpoint, metadata, new_versions
-        self._make()
-
-    def _make(self) -> None:
-        parent = address_of(self._arguments[0])
-        base = self._bases.of(self._store, self._serde, parent)
-        self._epoch = None if base is None else base.epoch
-        self._record, self._drafts = checkpoint_record(
-            self._store, self._serde, parent, *self._arguments, base
-        )
-        # Now and not later: LangGraph goes on changing its dict.
-        self._versions = dict(self._arguments[1].get("channel_versions") or ())
+        self._arguments = arguments
+        self._made = checkpoint_record(store, bases, *arguments)
 
     def __call__(self) -> Appended:
-        record = self._record
+        record, epoch, versions, drafts = self._made
         try:
-            appended = self._store.append(record, self._epoch)
+            appended = self._store.append(record, epoch)
         except ReplacedMeanwhileError:
-            self._make()  # what it shares with its parent is somewhere else now
+            # What it shares with its parent is somewhere else now.
+            self._made = checkpoint_record(self._store, self._bases, *self._arguments)
             return self()
         log, epoch, offset, _ = appended
-        channels = record.channels
-        base = new(Base, (epoch, record.checkpoint_id, offset, self._versions, channels, {}))
-        self._bases.remember(record.thread_id, record.ns, base)
-        if self._drafts:
+        thread_id, ns, checkpoint_id, _, _, _, _, _, channels = record
+        base = new(Base, (epoch, checkpoint_id, offset, versions, channels, {}))
+        self._bases.remember((thread_id, ns), base)
+        if drafts:
             for number, channel in enumerate(channels, CHANNELS_FROM):
-                if (draft := self._drafts.get(channel)) and draft.stored is channels[channel]:
+                if (draft := drafts.get(channel)) and draft.stored is channels[channel]:
                     remember(log, offset, number, draft)
         return appended
 
     def config(self) -> RunnableConfig:
         """What LangGraph is told to find it by."""
-        record = self._record
+        thread_id, ns, checkpoint_id, *_ = self._made.record
         return {
             "configurable": {
-                "thread_id": record.thread_id,
-                "checkpoint_ns": record.ns,
-                "checkpoint_id": record.checkpoint_id,
+                "thread_id": thread_id,
+                "checkpoint_ns": ns,
+                "checkpoint_id": checkpoint_id,
             }
         }
 
 
+class _Made(NamedTuple):
+    """A record that is ready, and what is worth to be remembered once it is known where it is."""
+
+    record: CheckpointRecord
+    epoch: int | None  # of the positions in it
+    versions: dict[str, Any]
+    drafts: dict[str, Draft]
+
+
 def checkpoint_record(
     store: Store,
+    bases: Bases,
     serde: SerializerProtocol,
-    parent: Address,
     config: RunnableConfig,
     checkpoint: Checkpoint,
     metadata: CheckpointMetadata,
     new_versions: Collection[str],
-    base: Base | None,
-) -> tuple[CheckpointRecord, dict[str, Draft]]:
-    """One put, and what is worth to be remembered of it once it is known where it is.
-
-    A channel that the parent has in the same version becomes a reference.
-    """
-    thread_id, ns, parent_id = parent
+) -> _Made:
+    """One put. A channel that the parent has in the same version becomes a reference."""
+    parent = thread_id, ns, parent_id = address_of(config)
+    base = bases.of(store, serde, parent)
     checkpoint_id = _id_of(checkpoint)
     body: dict[str, Any] = dict(checkpoint)
     values = body.pop("channel_values", None) or {}
     versions = body.get("channel_versions") or {}
     if type(versions) is not dict and not isinstance(versions, Mapping):
         raise InvalidInputError(f"channel_versions is a mapping, not {versions!r}")
-    kept_metadata = get_checkpoint_metadata(config, metadata)
+    kept_metadata = get_checkpoint_metadata(_without_chain(config), metadata)
     dumps = exact_dumps(serde)
     channels: dict[str, Stored] = {}
     drafts: dict[str, Draft] = {}
@@ -150,17 +131,35 @@ def checkpoint_record(
             else:
                 channels[name] = data if kind == USUAL_TYPE else [kind, data]
         part, name = "the metadata", ""
-        stored_metadata = whole(dumps(kept_metadata))
+        kind, data = typed = dumps(kept_metadata)
+        stored_metadata = data if kind == USUAL_TYPE and type(data) is bytes else whole(typed)
         part = "the checkpoint"
-        stored_body = whole(dumps(body))
+        kind, data = typed = dumps(body)
+        stored_body = data if kind == USUAL_TYPE and type(data) is bytes else whole(typed)
     except LogFileError:
         raise  # about what the parent has
     except Exception as error:
         key = Key(checkpoint_id, thread_id, ns)
         raise _refusal(serde, error, key, part, name, channels) from error
     time = _microseconds(body.get("ts"))
-    fields = (thread_id, ns, checkpoint_id, parent_id, time, tags(kept_metadata))
-    return new(CheckpointRecord, (*fields, stored_body, stored_metadata, channels)), drafts
+    known = tags(kept_metadata)
+    fields = (
+        thread_id, ns, checkpoint_id, parent_id, time, known, stored_body, stored_metadata, channels
+    )  # fmt: skip
+    # A copy of the versions, now and not later: LangGraph goes on changing its dict.
+    epoch = None if base is None else base.epoch
+    return new(_Made, (new(CheckpointRecord, fields), epoch, dict(versions), drafts))
+
+
+def _without_chain(config: Any) -> Any:
+    """The same for `get_checkpoint_metadata`, which is slow to look through a `ChainMap`.
+
+    That is what LangGraph hands over, mostly with one mapping in it.
+    """
+    chain = config.get("metadata")
+    if type(chain) is ChainMap and len(chain.maps) == 1:
+        return {"metadata": chain.maps[0], "configurable": config.get("configurable")}
+    return config
 
 
 def _id_of(checkpoint: Checkpoint) -> str:
@@ -192,8 +191,26 @@ def _refusal(
     return encode_error(serde, error, key, part, name)
 
 
-class PutWrites:
+def putting_writes(
+    store: Store,
+    bases: Bases,
+    serde: SerializerProtocol,
+    config: RunnableConfig,
+    writes: Sequence[tuple[str, Any]],
+    task_id: str,
+    task_path: str,
+) -> Callable[[], Appended]:
     """One put_writes; called until it is in the log."""
+    address = address_of(config)
+    record = writes_record(serde, address, writes, task_id, task_path)
+    for _, _, stored in record.writes:
+        if len(stored if type(stored) is bytes else own_bytes(stored)) >= SMALLEST:
+            return _PutLargeWrites(store, bases, serde, address, record)
+    return partial(store.append, record, None, without_repeats)
+
+
+class _PutLargeWrites:
+    """One put_writes with values that may repeat what the checkpoint has."""
 
     __slots__ = ("_address", "_base", "_bases", "_drafts", "_record", "_serde", "_store", "_whole")
 
@@ -202,19 +219,16 @@ class PutWrites:
         store: Store,
         bases: Bases,
         serde: SerializerProtocol,
-        config: RunnableConfig,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str,
+        address: Address,
+        record: WritesRecord,
     ) -> None:
         self._store = store
         self._bases = bases
         self._serde = serde
-        self._address = address_of(config)
-        self._record = self._whole = writes_record(serde, self._address, writes, task_id, task_path)
+        self._address = address
+        self._record = self._whole = record
         self._base: Base | None = None
-        if any(map(_is_large, self._whole.writes)):
-            self._leave_out_what_is_there()
+        self._leave_out_what_is_there()
 
     def _leave_out_what_is_there(self) -> None:
         """Large values often repeat what the checkpoint has."""
@@ -279,33 +293,38 @@ def writes_record(
     rows: list[Write] = []
     channel: Any = ""
     try:
-        for given, value in writes:
-            channel = given if type(given) is str else _plain(given)
+        for number, (given, value) in enumerate(writes):
+            channel = given if type(given) is str else _plain_text(given)
             kind, data = typed = dumps(value)
             stored = data if kind == USUAL_TYPE and type(data) is bytes else whole(typed)
-            rows.append((slot_of(channel, len(rows)), channel, stored))
+            rows.append((slot_of(channel, number), channel, stored))
+    except InvalidInputError:
+        raise
     except Exception as error:
         key = Key(checkpoint_id, thread_id, ns)
         raise encode_error(serde, error, key, "the write to channel", channel) from error
-    for _, channel, _ in rows:
-        if type(channel) is not str:
-            raise InvalidInputError(f"a channel's name is text, not {channel!r}")
     return new(WritesRecord, (thread_id, ns, checkpoint_id, str(task_id), str(task_path), rows))
 
 
 def without_repeats(log: Log, index: Index, record: WritesRecord) -> WritesRecord | None:
     """Leave out ordinary writes that are there already; None if nothing is left."""
-    rows = record.writes
-    ns = index.namespace(record.thread_id, record.ns)
-    tasks = None if ns is None else ns.writes.get(record.checkpoint_id)
+    thread_id, ns_name, checkpoint_id, task_id, _, rows = record
+    ns = index.namespace(thread_id, ns_name)
+    tasks = None if ns is None else ns.writes.get(checkpoint_id)
     if tasks is not None:
-        earlier = tasks.get(record.task_id)
+        earlier = tasks.get(task_id)
         if earlier is not None:
             stored = {write.order[2] for write in read_writes(log, earlier)}
             rows = [row for row in rows if row[0] < 0 or row[0] not in stored]
             if len(rows) < len(record.writes):
                 record = record._replace(writes=rows)
     return record if rows else None
+
+
+def _plain_text(name: Any) -> str:
+    if not isinstance(name, str):
+        raise InvalidInputError(f"a channel's name is text, not {name!r}")
+    return str.__str__(name)
 
 
 def _plain(name: Any) -> Any:

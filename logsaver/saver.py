@@ -41,7 +41,7 @@ from logsaver.ending import Ending
 from logsaver.errors import ClosedLogError, InvalidInputError
 from logsaver.index import Index
 from logsaver.log import Log
-from logsaver.putting import Put, PutWrites
+from logsaver.putting import Put, putting_writes
 from logsaver.reading import (
     Selection,
     ThreadInfo,
@@ -228,8 +228,10 @@ class LogSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint as a child of the one that `config` names."""
-        call = self._put(config, checkpoint, metadata, new_versions)
-        self._do(call, waits=waits_for_storage(self.fsync, config))
+        call = Put(
+            self._store, self._bases, self.serde, config, checkpoint, metadata, new_versions or ()
+        )
+        self._do(call, waits_for_storage(self.fsync, config))
         return call.config()
 
     def put_writes(
@@ -240,24 +242,26 @@ class LogSaver(BaseCheckpointSaver[str]):
         task_path: str = "",
     ) -> None:
         """Store what a task wrote, beside the checkpoint it started from."""
-        call = self._put_writes(config, writes, task_id, task_path)
-        self._do(call, waits=waits_for_storage(self.fsync, config))
+        call = putting_writes(
+            self._store, self._bases, self.serde, config, writes, task_id, task_path
+        )
+        self._do(call, waits_for_storage(self.fsync, config))
 
     def delete_thread(self, thread_id: str) -> None:
         """Remove a thread: all namespaces, checkpoints and writes."""
-        self._do(self._delete([thread_id]), waits=self._waits)
+        self._do(self._delete([thread_id]), self._waits)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Remove the checkpoints and writes of these runs, in whatever thread."""
-        self._do(self._delete_for_runs(run_ids), waits=self._waits)
+        self._do(self._delete_for_runs(run_ids), self._waits)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Make a new thread with everything the source has. Stores references, no values."""
-        self._do(self._copy_thread(source_thread_id, target_thread_id), waits=self._waits)
+        self._do(self._copy_thread(source_thread_id, target_thread_id), self._waits)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = KEEP_LATEST) -> None:
         """Keep the latest checkpoint of each namespace, or ("delete") nothing."""
-        self._do(self._prune(thread_ids, strategy), waits=self._waits)
+        self._do(self._prune(thread_ids, strategy), self._waits)
 
     def flush(self) -> None:
         """Return once everything stored so far is on stable storage."""
@@ -304,8 +308,10 @@ class LogSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        call = self._put(config, checkpoint, metadata, new_versions)
-        await self._do_async(call, waits=waits_for_storage(self.fsync, config))
+        call = Put(
+            self._store, self._bases, self.serde, config, checkpoint, metadata, new_versions or ()
+        )
+        await self._do_async(call, waits_for_storage(self.fsync, config))
         return call.config()
 
     async def aput_writes(
@@ -315,21 +321,23 @@ class LogSaver(BaseCheckpointSaver[str]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        call = self._put_writes(config, writes, task_id, task_path)
-        await self._do_async(call, waits=waits_for_storage(self.fsync, config))
+        call = putting_writes(
+            self._store, self._bases, self.serde, config, writes, task_id, task_path
+        )
+        await self._do_async(call, waits_for_storage(self.fsync, config))
 
     async def adelete_thread(self, thread_id: str) -> None:
-        await self._do_async(self._delete([thread_id]), waits=self._waits)
+        await self._do_async(self._delete([thread_id]), self._waits)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        await self._do_async(self._delete_for_runs(run_ids), waits=self._waits)
+        await self._do_async(self._delete_for_runs(run_ids), self._waits)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         call = self._copy_thread(source_thread_id, target_thread_id)
-        await self._do_async(call, waits=self._waits)
+        await self._do_async(call, self._waits)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = KEEP_LATEST) -> None:
-        await self._do_async(self._prune(thread_ids, strategy), waits=self._waits)
+        await self._do_async(self._prune(thread_ids, strategy), self._waits)
 
     async def aflush(self) -> None:
         """The same without blocking the event loop."""
@@ -337,26 +345,6 @@ class LogSaver(BaseCheckpointSaver[str]):
         await log.committer.wait_async(end)
 
     # -- what sync and async share: a call that is made until it is in the log
-
-    def _put(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> Put:
-        return Put(
-            self._store, self._bases, self.serde, config, checkpoint, metadata, new_versions or {}
-        )
-
-    def _put_writes(
-        self,
-        config: RunnableConfig,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str,
-    ) -> Call:
-        return PutWrites(self._store, self._bases, self.serde, config, writes, task_id, task_path)
 
     def _delete(self, thread_ids: Sequence[str]) -> Call:
         names = [str(thread_id) for thread_id in thread_ids]
@@ -387,7 +375,7 @@ class LogSaver(BaseCheckpointSaver[str]):
         """Whether deletes, copies and prunes wait: nobody runs them in the background."""
         return self.fsync != "never"
 
-    def _do(self, call: Call, *, waits: bool) -> None:
+    def _do(self, call: Call, waits: bool) -> None:
         try:
             log, _, _, end = call()
         except LockBusyError:
@@ -397,7 +385,7 @@ class LogSaver(BaseCheckpointSaver[str]):
         elif self.fsync != "never":
             log.committer.start()
 
-    async def _do_async(self, call: Call, *, waits: bool) -> None:
+    async def _do_async(self, call: Call, waits: bool) -> None:
         log, _, _, end = await self._store.waiting.insist_async(call)
         if waits:
             await log.committer.wait_async(end)

@@ -451,7 +451,8 @@ class Store:
             self._reopen_in_child()
 
     def _check_writable(self) -> None:
-        self._check_open()
+        if self._closed or self._forked:
+            self._check_open()
         if self.read_only:
             raise ReadOnlyLogError(self.path, "it was opened with read_only=True; open it without")
         if self._is_replacing:
@@ -460,7 +461,8 @@ class Store:
 
     def _check_sound(self) -> None:
         committer = self.log.committer
-        committer.check()
+        if committer.failure is not None:
+            committer.check()
         if self._index_is_stale:
             self._reload()
         if committer.sync.unsynced and self.promises:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from types import FunctionType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import ormsgpack
 from langgraph.checkpoint.serde import jsonplus
@@ -24,8 +24,11 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-Dumps = Callable[[Any], tuple[str, bytes]]
+from logsaver.value import USUAL_TYPE, Typed
 
+Dumps = Callable[[Any], Typed]
+
+_packb = ormsgpack.packb
 _USUAL: Final = JsonPlusSerializer.dumps_typed
 
 
@@ -42,9 +45,16 @@ def exact_dumps(serde: SerializerProtocol) -> Dumps:
     dumps = serde.dumps_typed
     if getattr(dumps, "__func__", None) is _USUAL:
 
-        def exact(value: Any) -> tuple[str, bytes]:
+        def exact(value: Any) -> Typed:
+            if not isinstance(value, _NOT_PACKED):
+                # What it does with nearly all values, in one call instead of three. If that
+                # fails, it may go on to pickle, and says what is wrong if it does not.
+                try:
+                    return USUAL_TYPE, _packb(value, default=_DEFAULT, option=_OPTION)
+                except TypeError:
+                    pass
             try:
-                return _EXACT(serde, value)  # type: ignore[no-any-return]
+                return _exact_dumps(serde, value)  # type: ignore[no-any-return]
             except TypeError as error:
                 raise _explained(dumps, value, error) from error
 
@@ -65,14 +75,23 @@ def _explained(replacing: Dumps, value: Any, error: TypeError) -> Exception:
     return UnicodeError("text in it has a lone surrogate, which would be read back as '?'")
 
 
-def _again_without_replacing() -> Callable[..., Any]:
-    """`JsonPlusSerializer.dumps_typed`, and what it calls to pack, each with other globals."""
+class _Again(NamedTuple):
+    """`JsonPlusSerializer.dumps_typed` once more, and what it does with what it packs."""
+
+    dumps: Callable[..., Any]
+    not_packed: tuple[type, ...]  # types of values that it keeps as they are
+    default: Callable[[Any], Any] | None
+    option: int
+
+
+def _again_without_replacing() -> _Again:
+    """`dumps_typed`, and what it calls to pack, each with other globals."""
     world = dict(vars(jsonplus))
     packing = [world.get(name) for name in ("_msgpack_default", "_msgpack_enc")]
     option = world.get("_option")
     known = [function for function in (_USUAL, *packing) if isinstance(function, FunctionType)]
     if len(known) < 3 or not isinstance(option, int):
-        return _USUAL  # not the serializer that we know
+        return _Again(_USUAL, (object,), None, 0)  # not the serializer that we know
     world["_option"] = option & ~ormsgpack.OPT_REPLACE_SURROGATES
     for function in known:
         again = FunctionType(
@@ -84,7 +103,8 @@ def _again_without_replacing() -> Callable[..., Any]:
         )
         again.__kwdefaults__ = function.__kwdefaults__
         world[function.__name__] = again
-    return world[_USUAL.__name__]  # type: ignore[no-any-return]
+    kept = (type(None), bytes, bytearray)
+    return _Again(world[_USUAL.__name__], kept, world["_msgpack_default"], world["_option"])
 
 
-_EXACT: Final = _again_without_replacing()
+_exact_dumps, _NOT_PACKED, _DEFAULT, _OPTION = _again_without_replacing()

@@ -25,6 +25,7 @@ _MEMORABLE: Final = frozenset(_PLAIN)
 _NEVER_EQUAL_TO_PLAIN: Final = (
     type(None), bytes, bytearray, dict, list, tuple, set, frozenset, date, time, timedelta,
 )  # fmt: skip
+_WITHOUT_TAG: Final = frozenset(_NEVER_EQUAL_TO_PLAIN)
 
 _memo: dict[tuple[str, Any], bytes] = {}
 
@@ -35,8 +36,11 @@ def tags(metadata: Mapping[str, Any]) -> bytes:
     memo = _memo
     for item in metadata.items():
         key, value = item
-        if type(value) in _MEMORABLE:
+        kind = type(value)
+        if kind in _MEMORABLE:
             found += memo.get(item) or _tag_of_item(key, value)
+        elif kind in _WITHOUT_TAG:
+            continue
         elif isinstance(value, _PLAIN):
             found += _tag_of_item(key, value)
         elif not isinstance(value, _NEVER_EQUAL_TO_PLAIN):

@@ -470,7 +470,7 @@ MUTATIONS = [
     Mutation(
         "poison: nothing is written afterwards",
         "store.py",
-        "        committer.check()\n",
+        "        if committer.failure is not None:\n            committer.check()\n",
         "",
         "test_disk_failures",
     ),

@@ -65,7 +65,7 @@ HELPERS = {
         "value",
     ),
     "keeping": ({"migrate", "refit"}, "errors"),
-    "surrogates": ({"codec", "putting"}, "errors"),
+    "surrogates": ({"codec", "putting"}, "value"),
 }
 MAX_LINES = 500
 PUBLIC_MODULES = {"__init__", "migrate"}

@@ -48,6 +48,7 @@ from logsaver.disk import UNLOCK
 from logsaver.frame import FileHeader
 from logsaver.log import has_successor
 from logsaver.logfile import LogFile
+from logsaver.putting import Put
 from logsaver.rewriting import rewrite
 from logsaver.store import Store
 from logsaver.successor import SUFFIX, Successor
@@ -106,13 +107,15 @@ def test_a_put_that_was_made_ready_before_the_rewrite_is_made_anew(who):
     replacer = saver if who == "the same saver" else other
     rewrite(replacer._store)  # leaves a frame that the next one does not copy, so all moves
     parent = put(saver, "t", {"big": "x" * 5000})
-    call = saver._put(parent, make_checkpoint({"big": "x" * 5000}), {}, {})
-    before = call._record.channels["big"]
+    checkpoint = make_checkpoint({"big": "x" * 5000})
+    call = Put(saver._store, saver._bases, saver.serde, parent, checkpoint, {}, {})
+    before = call._made.record.channels["big"]
     assert type(before) is int
     assert rewrite(replacer._store)
     saver._do(call, waits=True)
-    assert type(call._record.channels["big"]) is int
-    assert call._record.channels["big"] < before
+    after = call._made.record.channels["big"]
+    assert type(after) is int
+    assert after < before
     for reader in (saver, open_saver(disk, read_only=True)):
         found = reader.get_tuple(call.config())
         assert found.checkpoint["channel_values"] == {"big": "x" * 5000}
