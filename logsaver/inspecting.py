@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -36,16 +36,14 @@ from logsaver.value import Stored, is_in_pieces, own_bytes, pieces_of, typed
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredValue:
+class StoredValue(NamedTuple):
     """A value as the serializer made it."""
 
     type: str
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class StoredWrite:
+class StoredWrite(NamedTuple):
     """A pending write. A negative slot is that of a special channel, such as an interrupt's."""
 
     task_id: str
@@ -55,8 +53,7 @@ class StoredWrite:
     value: StoredValue
 
 
-@dataclass(frozen=True, slots=True)
-class StoredWrites:
+class StoredWrites(NamedTuple):
     """Writes that wait for a checkpoint which is not there yet."""
 
     thread_id: str
@@ -65,8 +62,7 @@ class StoredWrites:
     writes: tuple[StoredWrite, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCheckpoint:
+class StoredCheckpoint(NamedTuple):
     """A checkpoint and the writes beside it.
 
     `hidden` is one that was pruned and is kept only because descendants are rebuilt from it.

@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -68,8 +67,7 @@ KEEP_LATEST = "keep_latest"
 DELETE_STRATEGIES = ("delete", "delete_all")
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(NamedTuple):
     """What a log holds."""
 
     path: str

@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any, Final
 
 from logsaver import StoredCheckpoint, StoredValue, StoredWrite, StoredWrites
@@ -156,7 +155,7 @@ def _item(found: dict[str, Any], recent: _Recent) -> Item:
         str(name): of_parent[name] if pair == SAME else _value(pair)
         for name, pair in found["channels"].items()
     }
-    item = replace(item, channels=channels)
+    item = item._replace(channels=channels)
     recent.remember(item)
     return item
 

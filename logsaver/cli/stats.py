@@ -33,7 +33,7 @@ def stats(
     if as_json:
         print_json(
             {
-                **asdict(counts),
+                **counts._asdict(),
                 "live_bytes": used.live_bytes,
                 "garbage_bytes": used.garbage_bytes,
                 "shared_bytes": used.shared_bytes,
