@@ -10,7 +10,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from logsaver.errors import ValueDecodeError, ValueEncodeError
 from logsaver.surrogates import exact_dumps
-from logsaver.value import Stored, typed
+from logsaver.value import USUAL_TYPE, Stored, typed
 
 logger = logging.getLogger("logsaver")
 
@@ -61,7 +61,7 @@ def load(
     expected: type = object,
 ) -> Any:
     """Deserialize a value. Owner, part and name tell whose it is, should that fail."""
-    kind_and_data = typed(stored)
+    kind_and_data = (USUAL_TYPE, stored) if type(stored) is bytes else typed(stored)
     try:
         value = serde.loads_typed(kind_and_data)
         if not isinstance(value, expected):

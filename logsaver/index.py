@@ -102,7 +102,13 @@ class Namespace:
 
     def writes_of(self, checkpoint_id: str) -> tuple[WritesEntry, ...]:
         """Of all tasks; those of one task in the order of its calls."""
-        return tuple(chain.from_iterable(self.writes.get(checkpoint_id, {}).values()))
+        tasks = self.writes.get(checkpoint_id)
+        if tasks is None:
+            return ()
+        if len(tasks) == 1:
+            (entries,) = tasks.values()
+            return entries
+        return tuple(chain.from_iterable(tasks.values()))
 
     def take_in_earlier(self, writes: dict[str, Tasks]) -> None:
         """Add writes that were put before those that are here."""

@@ -75,9 +75,15 @@ class Log:
     # -- reading
 
     def checkpoint(self, offset: int, size: int = READ_AHEAD) -> CheckpointRecord:
+        record = self.cache.get(offset)
+        if type(record) is CheckpointRecord:
+            return record
         return self._record(offset, size, CheckpointRecord)
 
     def writes(self, offset: int, size: int = READ_AHEAD) -> WritesRecord:
+        record = self.cache.get(offset)
+        if type(record) is WritesRecord:
+            return record
         return self._record(offset, size, WritesRecord)
 
     def record(self, offset: int, size: int = READ_AHEAD) -> Record:

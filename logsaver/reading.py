@@ -6,7 +6,7 @@ decoded outside it. So `list` holds nothing while its caller iterates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, Final, NamedTuple
@@ -28,12 +28,14 @@ from logsaver.log import Log
 from logsaver.record import CheckpointRecord
 from logsaver.store import Store
 from logsaver.tags import may_match
-from logsaver.value import Stored, is_in_pieces
+from logsaver.value import USUAL_TYPE, Stored, is_in_pieces, new
 from logsaver.values import number_of, put_together
 
 Decode = Callable[..., Any]  # load or load_leniently
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+FEWEST_AT_ONCE, MOST_AT_ONCE = 16, 256  # ancestors looked up while the lock is held
+_THE_WRITE: Final = "the write of (task, channel)"
 _MICROSECOND: Final = timedelta(microseconds=1)
 _FIRST: Final = (datetime.min.replace(tzinfo=timezone.utc) - _EPOCH) // _MICROSECOND
 _LAST: Final = (datetime.max.replace(tzinfo=timezone.utc) - _EPOCH) // _MICROSECOND
@@ -153,9 +155,10 @@ def read_tuple(
 def _pending(
     serde: SerializerProtocol, log: Log, write: StoredWrite, key: Key, decode: Decode = load
 ) -> PendingWrite:
-    task_id, channel = write.task_id, write.channel
-    stored = value_of_write(log, write)
-    value = decode(serde, stored, key, "the write of (task, channel)", (task_id, channel))
+    _, task_id, channel, stored, _, _ = write
+    if type(stored) is not bytes:
+        stored = value_of_write(log, write)
+    value = decode(serde, stored, key, _THE_WRITE, (task_id, channel))
     return task_id, channel, value
 
 
@@ -313,47 +316,92 @@ def _heads(store: Store, selection: Selection) -> Iterator[Key]:
 # -- delta channels
 
 
+class Ancestor(NamedTuple):
+    """What the index knows of a checkpoint on the way back from another."""
+
+    checkpoint_id: str
+    entry: Entry
+    writes: tuple[WritesEntry, ...]
+
+
 def read_delta_history(
     store: Store, serde: SerializerProtocol, address: Address, channels: Sequence[str]
 ) -> dict[str, DeltaChannelHistory]:
     """Per channel the writes of the ancestors, oldest first, back to the nearest stored value."""
     collected: dict[str, list[PendingWrite]] = {channel: [] for channel in channels}
+    missing = set(collected)
     seeds: dict[str, Any] = {}
-    for found in _walk_ancestors(store, address):
-        missing = collected.keys() - seeds.keys()
-        if not missing:
-            break
-        for write in reversed(read_writes(found.log, found.writes)):
-            if write.channel in missing:
-                collected[write.channel].append(_pending(serde, found.log, write, found.key))
-        record = found.log.checkpoint(found.entry.offset, found.entry.size)
-        for channel in missing & record.channels.keys():
-            stored = value_of(found.log, record, channel, found.entry.offset)
-            seeds[channel] = load(serde, stored, found.key, "channel", channel)
+    for log, ancestor in _walk_ancestors(store, address):
+        checkpoint_id, entry, writes = ancestor
+        if writes:
+            for write in _writes_to(serde, log, address, ancestor, missing):
+                collected[write[1]].append(write)
+        record = log.checkpoint(entry.offset, entry.size)
+        if not missing.isdisjoint(record.channels):
+            key = Key(checkpoint_id, address.thread_id, address.ns)
+            for channel in missing & record.channels.keys():
+                stored = value_of(log, record, channel, entry.offset)
+                seeds[channel] = load(serde, stored, key, "channel", channel)
+            missing -= seeds.keys()
+            if not missing:
+                break
     histories: dict[str, DeltaChannelHistory] = {}
-    for channel, writes in collected.items():
-        histories[channel] = {"writes": writes[::-1]}
+    for channel, found in collected.items():
+        histories[channel] = {"writes": found[::-1]}
         if channel in seeds:
             histories[channel]["seed"] = seeds[channel]
     return histories
 
 
-def _walk_ancestors(store: Store, address: Address) -> Iterator[Found]:
+def _writes_to(
+    serde: SerializerProtocol,
+    log: Log,
+    address: Address,
+    ancestor: Ancestor,
+    channels: Collection[str],
+) -> Sequence[PendingWrite]:
+    """Those of its pending writes that are to some of these channels, the last one first."""
+    checkpoint_id, _, entries = ancestor
+    if len(entries) == 1:
+        # The usual case in a long history: nothing to choose from, nothing to sort.
+        offset, size = entries[0]
+        _, _, _, task_id, _, rows = log.writes(offset, size)
+        rows = [row for row in rows if row[1] in channels]
+        if not rows:
+            return ()
+        _, channel, stored = rows[0]
+        if len(rows) == 1 and type(stored) is bytes:
+            try:
+                return ((task_id, channel, serde.loads_typed((USUAL_TYPE, stored))),)
+            except Exception:  # noqa: BLE001, S110 - again below, which tells whose value it is
+                pass
+    key = Key(checkpoint_id, address.thread_id, address.ns)
+    writes = [write for write in read_writes(log, entries) if write.channel in channels]
+    return [_pending(serde, log, write, key) for write in reversed(writes)]
+
+
+def _walk_ancestors(store: Store, address: Address) -> Iterator[tuple[Log, Ancestor]]:
     """Parent, grandparent and so on by parent pointers, hidden ones too; a cycle ends it."""
     found = find(store, address)
-    seen: set[str] = set()
-    while found is not None and (parent_id := found.entry.parent_id) is not None:
-        seen.add(found.key.checkpoint_id)
-        if parent_id in seen:
-            return
+    if found is None:
+        return
+    seen = {found.key.checkpoint_id}
+    next_id, at_once = found.entry.parent_id, FEWEST_AT_ONCE
+    while next_id is not None:
+        ancestors: list[Ancestor] = []
         with store.lock:
-            ns = store.view().namespace(address.thread_id, address.ns)
-            entry = None if ns is None else ns.find(parent_id)
-            if ns is None or entry is None:
-                return
-            key = found.key._replace(checkpoint_id=parent_id)
-            found = _found_at(store.log, key, entry, ns)
-        yield found
+            ns, log = store.view().namespace(address.thread_id, address.ns), store.log
+            while len(ancestors) < at_once and next_id is not None:
+                entry = None if ns is None or next_id in seen else ns.find(next_id)
+                if ns is None or entry is None:
+                    next_id = None
+                    break
+                seen.add(next_id)
+                ancestors.append(new(Ancestor, (next_id, entry, ns.writes_of(next_id))))
+                next_id = entry.parent_id
+        for ancestor in ancestors:
+            yield log, ancestor
+        at_once = min(2 * at_once, MOST_AT_ONCE)
 
 
 # -- threads
