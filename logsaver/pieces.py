@@ -138,10 +138,14 @@ def clip(leaves: list[Range], start: int, length: int) -> list[Range]:
     found = []
     position, end = 0, start + length
     for leaf in leaves:
-        low, high = max(start, position), min(end, position + leaf.length)
-        if low < high:
-            found.append(leaf._replace(start=leaf.start + low - position, length=high - low))
-        position += leaf.length
+        length = leaf.length
+        if start <= position and position + length <= end:
+            found.append(leaf)  # all of it, as nearly all are
+        else:
+            low, high = max(start, position), min(end, position + length)
+            if low < high:
+                found.append(leaf._replace(start=leaf.start + low - position, length=high - low))
+        position += length
         if position >= end:
             break
     return found
