@@ -1116,4 +1116,19 @@ MUTATIONS = [
         "        if False:\n",
         "test_commands",
     ),
+    # -- histories
+    Mutation(
+        "history: nothing behind the seed counts",
+        "reading.py",
+        "            if not missing:\n                break\n",
+        "",
+        "test_delta_history",
+    ),
+    Mutation(
+        "history: of several writes none is left out",
+        "reading.py",
+        "        if len(rows) == 1 and type(stored) is bytes:",
+        "        if type(stored) is bytes:",
+        "test_delta_history",
+    ),
 ]

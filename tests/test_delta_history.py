@@ -11,7 +11,8 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.graph import START, StateGraph
 from support import id_of, make_config, new_id, put, sync_and_async
 
-from logsaver import LogSaver
+from logsaver import LogSaver, ValueDecodeError
+from logsaver.log import Log
 
 
 def step(saver, parent=None, *, value=None, writes=(), checkpoint_id=None, ns=""):
@@ -100,6 +101,45 @@ def test_a_missing_ancestor_ends_the_walk(saver):
     orphan = step(saver, make_config(checkpoint_id="never"), writes=["orphan"])
     assert history(saver, orphan) == ([], None)
     assert history(saver, step(saver, orphan)) == (["orphan"], None)
+
+
+@pytest.mark.parametrize("length", [15, 16, 17, 47, 48, 49, 400])
+def test_a_long_history_is_whole_wherever_it_ends(saver, length):
+    """Ancestors are looked up in portions of 16, 32, 64 and so on."""
+    at = step(saver, value="too old", writes=["too old"])
+    at = step(saver, at, value="seed", writes=["0"])
+    for number in range(1, length):
+        at = step(saver, at, writes=[str(number)])
+    assert history(saver, step(saver, at)) == ([str(number) for number in range(length)], "seed")
+
+
+def test_behind_the_seed_nothing_is_read(saver, monkeypatch):
+    at = step(saver, value="seed", writes=["a"])
+    too_far = saver._store.index.namespace("t", "").ids[0]
+    target = step(saver, step(saver, at, value="nearer", writes=["b"]))
+    read = []
+    checkpoint = Log.checkpoint
+    monkeypatch.setattr(Log, "checkpoint", lambda *args: read.append(checkpoint(*args)) or read[-1])
+    assert history(saver, target) == (["b"], "nearer")
+    assert too_far not in [record.checkpoint_id for record in read]
+
+
+def test_several_writes_of_one_call_keep_their_order(saver):
+    at = step(saver, value="seed")
+    saver.put_writes(at, [("d", "first"), ("other", "x"), ("d", "second")], "task")
+    assert history(saver, step(saver, at)) == (["first", "second"], "seed")
+
+
+def test_a_write_that_cannot_be_read_back_is_named(saver, monkeypatch):
+    at = step(saver, value="seed", writes=["a"])
+    target = step(saver, at)
+
+    def refuse(self, data):
+        raise ValueError("no")
+
+    monkeypatch.setattr(type(saver.serde), "loads_typed", refuse)
+    with pytest.raises(ValueDecodeError, match=rf"{id_of(at)}.*the write of.*'task-0', 'd'"):
+        history(saver, target)
 
 
 # 29

@@ -4,6 +4,7 @@ import copy
 import inspect
 import re
 import sqlite3
+from collections import ChainMap
 from datetime import datetime, timezone
 from decimal import Decimal
 from enum import Enum
@@ -427,3 +428,22 @@ def test_versions_that_are_no_mapping_are_refused_before_anything_is_stored(path
         with pytest.raises(InvalidInputError, match="channel_versions"):
             saver.put(make_config(), {**make_checkpoint(), "channel_versions": [1]}, {}, {})
         assert list(saver.list(None)) == []
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"a": "1"},
+        ChainMap({"a": "1\0"}),
+        ChainMap({}),
+        ChainMap({"a": "1"}, {"a": "2", "b": 3}),
+        None,
+    ],
+    ids=str,
+)
+def test_metadata_of_the_config_counts_as_langgraph_says_whatever_mapping_it_is_in(saver, metadata):
+    config = {**make_config(), "metadata": metadata}
+    given = {"source": "loop", "step": 1, "parents": {}}
+    stored = saver.put(config, make_checkpoint({"x": 1}), given, {})
+    expected = get_checkpoint_metadata(config, given)
+    assert saver.get_tuple(stored).metadata == expected
