@@ -4,8 +4,9 @@
     python tests/mutation.py sync       those whose reason has this word
 
 Works on copies of the tree. A mutant is killed if a test fails that passes without the mutation;
-an error in loading the tests does not count. The table is in `mutations.py`; `test_mutation.py`
-checks that it is up to date.
+an error in loading the tests does not count. The safeguards are in `mutations.py`, and any test may
+notice that one is gone. What langgraph expects is in `behaviours.py`: there it has to be one of the
+tests that say so. `test_mutation.py` checks that both tables are up to date.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from behaviours import BEHAVIOURS
 from mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).parents[1]
@@ -41,12 +44,23 @@ TESTS = (
 )
 TIME_LIMIT = 400  # seconds; a mutant that hangs has been noticed
 TESTS_FAILED = 1  # pytest's exit code; others say that it could not run them
+EVERY = [*MUTATIONS, *BEHAVIOURS]
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+::.+?)(?: - .*)?$", re.MULTILINE)
 
 
 def mutated(mutation: Mutation, source: str) -> str:
     assert source.count(mutation.source) == 1, f"{mutation.file}: not exactly once: {mutation.why}"
     return source.replace(mutation.source, mutation.replacement)
+
+
+def witnesses(mutation: Mutation) -> Iterator[tuple[str, ...]]:
+    """What to run, one after the other: files of tests, or the very tests that must notice."""
+    named = mutation.tests.split()
+    if mutation in BEHAVIOURS:
+        yield tuple(named)
+        return
+    for name in dict.fromkeys([*named, *TESTS]):
+        yield (f"tests/{name}.py",)
 
 
 class Tree:
@@ -59,9 +73,9 @@ class Tree:
     def use(self, file: str, source: str) -> None:
         (self._root / "logsaver" / file).write_text(source, "utf-8")
 
-    def failures(self, test: str, *options: str) -> list[str]:
-        """The tests that fail, of a file or of one with a name."""
-        command = [sys.executable, "-m", "pytest", test, "-p", "no:cacheprovider", "--timeout=60"]
+    def failures(self, tests: Sequence[str], *options: str) -> list[str]:
+        """Those that fail of the tests of some files, or with some names."""
+        command = [sys.executable, "-m", "pytest", *tests, "-p", "no:cacheprovider", "--timeout=60"]
         try:
             done = subprocess.run(
                 [*command, *options],
@@ -73,7 +87,7 @@ class Tree:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return [test]
+            return list(tests[:1])
         assert done.returncode in (0, TESTS_FAILED), done.stdout
         return FAILED.findall(done.stdout)
 
@@ -88,36 +102,35 @@ class Judge:
     def __init__(self, directory: Path) -> None:
         self._clean = Tree(directory / "clean")
         self._mutant = Tree(directory / "mutant")
-        self._failing_anyway: dict[str, list[str]] = {}
+        self._failing_anyway: dict[tuple[str, ...], list[str]] = {}
 
     def killer(self, mutation: Mutation) -> str | None:
         """The first test that fails because of this mutation."""
         source = (ROOT / "logsaver" / mutation.file).read_text("utf-8")
         self._mutant.use(mutation.file, mutated(mutation, source))
         try:
-            for name in dict.fromkeys([*mutation.tests.split(), *TESTS]):
-                test = f"tests/{name}.py"
-                telling_nothing = list(self._fail_anyway(test))
-                while failed := self._mutant.failures(test, "-x", *deselect(telling_nothing)):
+            for tests in witnesses(mutation):
+                telling_nothing = list(self._fail_anyway(tests))
+                while failed := self._mutant.failures(tests, "-x", *deselect(telling_nothing)):
                     # Once more and alone: a test that fails now and then is no witness. Nor is one
                     # that the machine is too slow for at the moment.
-                    if self._mutant.failures(failed[0]) and not self._clean.failures(failed[0]):
+                    if self._mutant.failures(failed) and not self._clean.failures(failed):
                         return failed[0]
-                    telling_nothing.append(failed[0])
+                    telling_nothing += failed
         finally:
             self._mutant.use(mutation.file, source)
         return None
 
-    def _fail_anyway(self, test: str) -> list[str]:
-        if test not in self._failing_anyway:
-            self._failing_anyway[test] = self._clean.failures(test)
-            if found := self._failing_anyway[test]:
-                print(f"{test}: {len(found)} tests fail without a mutation and tell nothing")
-        return self._failing_anyway[test]
+    def _fail_anyway(self, tests: tuple[str, ...]) -> list[str]:
+        if tests not in self._failing_anyway:
+            self._failing_anyway[tests] = self._clean.failures(tests)
+            for found in self._failing_anyway[tests]:
+                print(f"{found} fails without a mutation and tells nothing")
+        return self._failing_anyway[tests]
 
 
 def main(word: str = "") -> int:
-    chosen = [mutation for mutation in MUTATIONS if word in mutation.why]
+    chosen = [mutation for mutation in EVERY if word in mutation.why]
     survived = 0
     with tempfile.TemporaryDirectory() as directory:
         judge = Judge(Path(directory))

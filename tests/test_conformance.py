@@ -80,11 +80,13 @@ def test_the_suite_knows_the_capabilities_we_check():
     assert {capability.value for capability in ALL_CAPABILITIES} == set(CAPABILITIES)
 
 
+@pytest.mark.behaviour(34, 36)
 def test_every_capability_is_detected(saver):
     assert DetectedCapabilities.from_instance(saver).missing == frozenset()
     assert DetectedCapabilities.from_instance(ThroughSync(saver)).missing == frozenset()
 
 
+@pytest.mark.behaviour(36)
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_every_test_of_a_capability_ran_and_passed(report, capability):
     result = report.results[capability]

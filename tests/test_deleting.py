@@ -70,7 +70,7 @@ def chain(saver, length, thread_id="t", *, ns="", run_id=None):
 # -- delete_thread
 
 
-# 24
+@pytest.mark.behaviour(24)
 @sync_and_async
 def test_a_deleted_thread_is_gone_in_all_namespaces(path, calls):
     with LogSaver(path) as saver:
@@ -85,7 +85,7 @@ def test_a_deleted_thread_is_gone_in_all_namespaces(path, calls):
         assert thread_ids(saver) == ["u"]
 
 
-# 24
+@pytest.mark.behaviour(24)
 def test_deleting_takes_waiting_writes_along(saver):
     waiting = make_config(checkpoint_id=new_id())
     saver.put_writes(waiting, [("c", 1)], "task")
@@ -94,7 +94,7 @@ def test_deleting_takes_waiting_writes_along(saver):
     assert saver.get_tuple(waiting).pending_writes == []
 
 
-# 24
+@pytest.mark.behaviour(24)
 def test_a_deleted_threads_id_can_be_used_again(path):
     with LogSaver(path) as saver:
         old = chain(saver, 3)
@@ -110,7 +110,7 @@ def test_a_deleted_threads_id_can_be_used_again(path):
         assert ids(saver.list(make_config())) == [id_of(new)]
 
 
-# 24
+@pytest.mark.behaviour(24)
 @sync_and_async
 def test_a_late_write_does_not_bring_a_deleted_thread_back(path, calls):
     with LogSaver(path) as saver:
@@ -128,7 +128,7 @@ def test_a_late_write_does_not_bring_a_deleted_thread_back(path, calls):
 # -- delete_for_runs
 
 
-# 25, 42
+@pytest.mark.behaviour(25, 42)
 @sync_and_async
 def test_deleting_a_run_takes_its_checkpoints_and_writes_in_every_thread(path, calls):
     with LogSaver(path) as saver:
@@ -146,7 +146,7 @@ def test_deleting_a_run_takes_its_checkpoints_and_writes_in_every_thread(path, c
         assert saver.stats().writes == len(kept)
 
 
-# 25
+@pytest.mark.behaviour(25)
 def test_the_child_of_a_deleted_run_stays_and_has_no_parent(saver):
     old = chain(saver, 2, run_id="a")[-1]
     child = put(saver, values={"c": 1}, versions={"c": 2}, new_versions={}, parent=old)
@@ -156,7 +156,7 @@ def test_the_child_of_a_deleted_run_stays_and_has_no_parent(saver):
     assert found.checkpoint["channel_values"] == {"c": 1}
 
 
-# 42
+@pytest.mark.behaviour(42)
 @pytest.mark.parametrize("stored_as", [str, UUID])
 @pytest.mark.parametrize("asked_as", [str, UUID])
 def test_a_run_id_is_found_as_text_and_as_uuid(saver, stored_as, asked_as):
@@ -166,7 +166,7 @@ def test_a_run_id_is_found_as_text_and_as_uuid(saver, stored_as, asked_as):
     assert list(saver.list(None)) == []
 
 
-# 4, 42
+@pytest.mark.behaviour(4, 42)
 @pytest.mark.parametrize("stored_as", [str, int])
 @pytest.mark.parametrize("asked_as", [str, int])
 def test_a_run_id_is_found_as_text_and_as_number(saver, stored_as, asked_as):
@@ -176,7 +176,7 @@ def test_a_run_id_is_found_as_text_and_as_number(saver, stored_as, asked_as):
     assert ids(saver.list(None)) == [id_of(kept[0])]
 
 
-# 42
+@pytest.mark.behaviour(42)
 @sync_and_async
 def test_deleting_a_run_again_changes_nothing(saver, path, calls):
     chain(saver, 2, "t", run_id="a")
@@ -189,7 +189,7 @@ def test_deleting_a_run_again_changes_nothing(saver, path, calls):
     assert ids(saver.list(None)) == [id_of(kept[0])]
 
 
-# 42
+@pytest.mark.behaviour(42)
 def test_the_run_id_of_a_graph_run_is_the_one_to_delete_by(saver):
     graph = plain_graph(saver)
     graph.invoke({"trail": ["in"]}, thread(run_id="first"))
@@ -199,7 +199,7 @@ def test_the_run_id_of_a_graph_run_is_the_one_to_delete_by(saver):
     assert graph.get_state(thread()).values == before
 
 
-# 9, 42
+@pytest.mark.behaviour(9, 42)
 def test_undecodable_metadata_does_not_keep_the_rest_of_a_run(path):
     with LogSaver(path, serde=ForeignSerde()) as saver:
         chain(saver, 1, "t", run_id="a")
@@ -212,7 +212,7 @@ def test_undecodable_metadata_does_not_keep_the_rest_of_a_run(path):
 # -- copy_thread
 
 
-# 25
+@pytest.mark.behaviour(25)
 @sync_and_async
 def test_a_copy_has_the_full_chain_in_all_namespaces(path, calls):
     with LogSaver(path) as saver:
@@ -231,7 +231,7 @@ def test_a_copy_has_the_full_chain_in_all_namespaces(path, calls):
         assert found.pending_writes == [("task", "c", "waits")]
 
 
-# 25
+@pytest.mark.behaviour(25)
 def test_a_copy_and_its_source_go_separate_ways(path):
     with LogSaver(path) as saver:
         source = chain(saver, 3)[-1]
@@ -256,7 +256,7 @@ def test_a_copy_and_its_source_go_separate_ways(path):
         assert saver.get_tuple(child).parent_config == head.config
 
 
-# 25
+@pytest.mark.behaviour(25)
 @sync_and_async
 def test_a_copy_onto_a_thread_with_checkpoints_is_an_error(saver, path, calls):
     chain(saver, 2)
@@ -270,7 +270,7 @@ def test_a_copy_onto_a_thread_with_checkpoints_is_an_error(saver, path, calls):
     assert os.path.getsize(path) == size
 
 
-# 25
+@pytest.mark.behaviour(25)
 def test_a_copy_onto_a_thread_that_was_deleted_works(saver):
     chain(saver, 2)
     chain(saver, 1, "u")
@@ -279,7 +279,7 @@ def test_a_copy_onto_a_thread_that_was_deleted_works(saver):
     assert everything(saver, "u") == everything(saver, "t")
 
 
-# 25
+@pytest.mark.behaviour(25)
 @sync_and_async
 def test_a_copy_onto_a_thread_keeps_the_writes_that_wait_there(path, calls):
     """Writes may come before their checkpoint, and were acknowledged."""
@@ -300,7 +300,19 @@ def test_a_copy_onto_a_thread_keeps_the_writes_that_wait_there(path, calls):
         assert saver.get_tuple(make_config("u", "sub", "c1")).pending_writes == [waiting]
 
 
-# 4, 43
+@pytest.mark.behaviour(16, 25)
+def test_a_write_that_waited_where_a_thread_is_copied_to_stays_as_it_was_put_first(path):
+    with LogSaver(path) as saver:
+        saver.put_writes(make_config("u", checkpoint_id="c1"), [("x", "first")], "task")
+        put(saver, checkpoint_id="c1")
+        saver.put_writes(make_config("t", checkpoint_id="c1"), [("x", "of the source")], "task")
+        saver.copy_thread("t", "u")
+    with LogSaver(path) as saver:
+        writes = saver.get_tuple(make_config("u", checkpoint_id="c1")).pending_writes
+        assert writes == [("task", "x", "first")]
+
+
+@pytest.mark.behaviour(4, 43)
 def test_a_copys_metadata_names_the_copy_where_it_named_the_source_by_a_number(saver):
     put(saver, 7, metadata={"thread_id": 7})
     saver.copy_thread(7, 8)
@@ -310,7 +322,7 @@ def test_a_copys_metadata_names_the_copy_where_it_named_the_source_by_a_number(s
     assert saver.get_tuple(make_config(7)).metadata["thread_id"] == 7
 
 
-# 43
+@pytest.mark.behaviour(43)
 @sync_and_async
 def test_a_copys_metadata_names_the_copy_where_it_named_the_source(path, calls):
     with LogSaver(path) as saver:
@@ -331,7 +343,7 @@ def test_a_copys_metadata_names_the_copy_where_it_named_the_source(path, calls):
         assert source == [None, "another", "t"]
 
 
-# 14, 43
+@pytest.mark.behaviour(14, 43)
 def test_a_filter_sees_the_metadata_that_a_copy_shows(saver):
     put(saver, metadata={"thread_id": "t"})
     saver.copy_thread("t", "copy")
@@ -342,7 +354,7 @@ def test_a_filter_sees_the_metadata_that_a_copy_shows(saver):
 # -- prune: the arguments
 
 
-# 25
+@pytest.mark.behaviour(25)
 @pytest.mark.parametrize("strategy", ["delete", "delete_all"])
 @sync_and_async
 def test_pruning_everything_deletes_the_threads(saver, calls, strategy):
@@ -353,7 +365,7 @@ def test_pruning_everything_deletes_the_threads(saver, calls, strategy):
     assert thread_ids(saver) == ["c"]
 
 
-# 25
+@pytest.mark.behaviour(25)
 @sync_and_async
 def test_the_default_is_to_keep_the_latest(saver, calls):
     head = chain(saver, 3)[-1]
@@ -361,7 +373,7 @@ def test_the_default_is_to_keep_the_latest(saver, calls):
     assert ids(saver.list(make_config())) == [id_of(head)]
 
 
-# 25
+@pytest.mark.behaviour(25)
 @pytest.mark.parametrize("names", [["t"], []])
 @sync_and_async
 def test_an_unknown_strategy_is_an_error(saver, calls, names):
@@ -371,7 +383,7 @@ def test_an_unknown_strategy_is_an_error(saver, calls, names):
     assert len(list(saver.list(None))) == 3
 
 
-# 25
+@pytest.mark.behaviour(25)
 @pytest.mark.parametrize("strategy", ["keep_latest", "delete"])
 @sync_and_async
 def test_a_bare_string_is_not_taken_for_a_sequence_of_ids(saver, calls, strategy):
@@ -387,7 +399,7 @@ def test_a_bare_string_is_not_taken_for_a_sequence_of_ids(saver, calls, strategy
 # -- prune: what stays
 
 
-# 26
+@pytest.mark.behaviour(26)
 @sync_and_async
 def test_the_latest_of_each_namespace_stays(path, calls):
     with LogSaver(path) as saver:
@@ -405,7 +417,7 @@ def test_the_latest_of_each_namespace_stays(path, calls):
         assert saver.stats().hidden_checkpoints == 0
 
 
-# 26
+@pytest.mark.behaviour(26)
 def test_a_parent_that_was_pruned_reads_as_none_and_is_not_found(saver):
     configs = chain(saver, 3)
     assert saver.get_tuple(configs[-1]).parent_config == configs[-2]
@@ -415,7 +427,7 @@ def test_a_parent_that_was_pruned_reads_as_none_and_is_not_found(saver):
     assert saver.get_tuple(configs[-2]) is None
 
 
-# 26
+@pytest.mark.behaviour(26)
 @pytest.mark.parametrize(
     ("version", "channel", "kept"), [(3, TASKS, 2), (1, TASKS, 2), (4, TASKS, 1), (3, "c", 1)]
 )
@@ -470,7 +482,7 @@ def graph_with(inner, saver):
     return builder.compile(checkpointer=saver)
 
 
-# 26
+@pytest.mark.behaviour(26)
 def test_a_graph_without_delta_channels_leaves_one_checkpoint_and_nothing_hidden(saver):
     graph = plain_graph(saver)
     for _ in range(3):
@@ -486,7 +498,7 @@ def test_a_graph_without_delta_channels_leaves_one_checkpoint_and_nothing_hidden
     assert again == graph.invoke({"trail": ["in"]}, thread("whole"))
 
 
-# 26
+@pytest.mark.behaviour(26)
 def test_a_finished_subgraph_call_goes_with_the_checkpoint_it_started_from(saver):
     graph = graph_with(subgraph(), saver)
     graph.invoke({"trail": []}, thread())
@@ -500,7 +512,7 @@ def test_a_finished_subgraph_call_goes_with_the_checkpoint_it_started_from(saver
     assert saver.stats().hidden_checkpoints == 0
 
 
-# 26
+@pytest.mark.behaviour(26)
 def test_an_interrupted_subgraph_call_stays_and_resumes(path):
     with LogSaver(path) as saver:
         graph = graph_with(subgraph(), saver)
@@ -515,7 +527,7 @@ def test_an_interrupted_subgraph_call_stays_and_resumes(path):
         assert "answer yes" in answers[0]["trail"]
 
 
-# 26
+@pytest.mark.behaviour(26)
 def test_a_subgraph_with_a_memory_of_its_own_keeps_its_latest(saver):
     def remember(state):
         return {"trail": [f"inner {len(state['trail'])}"]}
@@ -535,7 +547,7 @@ def test_a_subgraph_with_a_memory_of_its_own_keeps_its_latest(saver):
         assert results[0] == results[1]
 
 
-# 26
+@pytest.mark.behaviour(26)
 def test_a_subgraph_call_whose_root_checkpoint_is_not_stored_yet_stays(saver):
     """Runs save in the background, so a call's checkpoint may be stored before its root's."""
     chain(saver, 2)
@@ -551,7 +563,7 @@ def test_a_subgraph_call_whose_root_checkpoint_is_not_stored_yet_stays(saver):
     assert saver.get_tuple(call) is None
 
 
-# 26
+@pytest.mark.behaviour(26)
 def test_a_nested_call_is_told_from_a_memory_by_its_last_part(saver):
     old, head = chain(saver, 2)
     started = {"parents": {"": id_of(old)}}
@@ -625,7 +637,7 @@ def states(graph, saver, thread_id="t"):
     }
 
 
-# 27
+@pytest.mark.behaviour(27)
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 @pytest.mark.parametrize("turns", [1, 2, 3, 5])
 def test_a_pruned_delta_thread_has_the_same_state_and_goes_on_the_same(path, turns, durability):
@@ -649,7 +661,7 @@ def test_a_pruned_delta_thread_has_the_same_state_and_goes_on_the_same(path, tur
         saver._store.index._check()
 
 
-# 27
+@pytest.mark.behaviour(27)
 def test_pruning_after_every_run_loses_nothing(path):
     with LogSaver(path, fsync="never") as saver:
         graph = journal(saver)
@@ -662,7 +674,7 @@ def test_pruning_after_every_run_loses_nothing(path):
         assert saver.stats().writes < 200
 
 
-# 27
+@pytest.mark.behaviour(27)
 def test_what_was_kept_hidden_goes_once_nothing_is_rebuilt_from_it(saver):
     class Short(TypedDict):
         log: Annotated[list, DeltaChannel(add, snapshot_frequency=4)]
@@ -682,7 +694,7 @@ def test_what_was_kept_hidden_goes_once_nothing_is_rebuilt_from_it(saver):
     assert max(hidden) <= 6  # never more than lie between two snapshots
 
 
-# 27
+@pytest.mark.behaviour(27)
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 @pytest.mark.parametrize(
     "gone", [[0], [1], [2], [3], [4], [0, 1], [1, 3], [0, 1, 2, 3], [3, 4]], ids=str
@@ -708,7 +720,7 @@ def test_deleting_runs_changes_no_state_that_is_left(path, gone, durability):
         assert {key: state for key, state in states(graph, saver).items() if key in left} == left
 
 
-# 27
+@pytest.mark.behaviour(27)
 def test_a_run_that_was_rolled_back_can_be_done_again_differently(saver):
     """A run's input to a delta channel is stored beside the checkpoint it started from."""
     graph = journal(saver)
@@ -723,7 +735,7 @@ def test_a_run_that_was_rolled_back_can_be_done_again_differently(saver):
     assert found == graph.get_state(thread("whole")).values
 
 
-# 27
+@pytest.mark.behaviour(27)
 def test_pruning_and_deleting_runs_one_after_the_other_loses_nothing(saver):
     graph = journal(saver)
     run(graph, 3)
@@ -738,7 +750,7 @@ def test_pruning_and_deleting_runs_one_after_the_other_loses_nothing(saver):
     assert states(graph, saver) == {max(before): before[max(before)]}
 
 
-# 27
+@pytest.mark.behaviour(27)
 def test_both_ends_of_a_fork_survive_when_the_runs_before_it_go(saver):
     graph = journal(saver)
     run(graph, 2)
@@ -754,7 +766,7 @@ def test_both_ends_of_a_fork_survive_when_the_runs_before_it_go(saver):
     assert any("in 2" in state["log"] for state in kept.values())
 
 
-# 27
+@pytest.mark.behaviour(27)
 def test_a_pruned_thread_can_be_updated_and_overwritten(saver):
     graph = journal(saver)
     run(graph, 2)
@@ -772,7 +784,7 @@ def test_a_pruned_thread_can_be_updated_and_overwritten(saver):
     assert results[0][1]["log"] == ["new", "more"]
 
 
-# 27
+@pytest.mark.behaviour(27)
 def test_writes_are_kept_for_a_channel_that_only_a_grandchild_knows(saver):
     """The child that stays has no version of the channel, so it does not ask for its writes."""
     root = put(saver, metadata={"run_id": "a"})
@@ -784,7 +796,7 @@ def test_writes_are_kept_for_a_channel_that_only_a_grandchild_knows(saver):
     assert history == {"log": {"writes": [("task", "log", "written")]}}
 
 
-# 27, 42
+@pytest.mark.behaviour(27, 42)
 def test_deleting_an_old_run_does_not_walk_back_from_each_later_checkpoint(saver, monkeypatch):
     """It happens under the lock: a thread of thousands must not stop everybody for seconds."""
     looked_at = []
@@ -801,7 +813,7 @@ def test_deleting_an_old_run_does_not_walk_back_from_each_later_checkpoint(saver
     assert len(looked_at) <= 200
 
 
-# 27
+@pytest.mark.behaviour(27)
 def test_a_pruned_thread_can_be_forked_with_copy(saver):
     """`as_node="__copy__"` puts the fork under the parent that `parent_config` names."""
     graph = journal(saver)
@@ -812,7 +824,7 @@ def test_a_pruned_thread_can_be_forked_with_copy(saver):
     assert graph.get_state(thread()).values == before
 
 
-# 27, 40
+@pytest.mark.behaviour(27, 40)
 @sync_and_async
 def test_a_pruned_thread_is_rebuilt_by_whoever_walks_with_get_tuple(saver, calls):
     """The Agent Server does; so does every saver that has no history method of its own."""
@@ -826,7 +838,7 @@ def test_a_pruned_thread_is_rebuilt_by_whoever_walks_with_get_tuple(saver, calls
     assert walked == told
 
 
-# 27
+@pytest.mark.behaviour(27)
 async def test_a_pruned_delta_thread_goes_on_in_async_runs(saver):
     graph = journal(saver)
     for turn in range(3):
@@ -839,7 +851,7 @@ async def test_a_pruned_delta_thread_goes_on_in_async_runs(saver):
     assert results[0] == results[1]
 
 
-# 27
+@pytest.mark.behaviour(27)
 def test_a_copy_of_a_pruned_thread_outlives_its_source(path):
     with LogSaver(path) as saver:
         graph = journal(saver)
@@ -855,7 +867,7 @@ def test_a_copy_of_a_pruned_thread_outlives_its_source(path):
         assert graph.get_state(thread("copy")).values["log"][: len(before["log"])] == before["log"]
 
 
-# 27
+@pytest.mark.behaviour(27)
 def test_an_interrupted_delta_run_resumes_after_pruning(path):
     def asking(saver):
         builder = journal_builder()
@@ -875,7 +887,7 @@ def test_an_interrupted_delta_run_resumes_after_pruning(path):
         assert graph.get_state(thread()).values == graph.get_state(thread("whole")).values
 
 
-# 27
+@pytest.mark.behaviour(27)
 def test_delta_channels_of_subgraphs_are_kept_too(saver):
     inner = journal_builder().compile(checkpointer=True)
     builder = StateGraph(Journal)
@@ -905,7 +917,7 @@ def _rebuilt(saver, config):
     }
 
 
-# 27
+@pytest.mark.behaviour(27)
 def test_a_thread_that_moved_from_a_plain_to_a_delta_channel_is_rebuilt_from_the_plain_value(saver):
     class Before(TypedDict):
         log: Annotated[list, operator.add]
@@ -961,7 +973,7 @@ SIGNS = {
 }
 
 
-# 28
+@pytest.mark.behaviour(28)
 @pytest.mark.parametrize("sign", SIGNS.values(), ids=SIGNS)
 @pytest.mark.parametrize("way", ["prune", "delete_for_runs"])
 def test_each_sign_of_a_delta_channel_keeps_its_history(path, sign, way):
@@ -987,7 +999,7 @@ def test_each_sign_of_a_delta_channel_keeps_its_history(path, sign, way):
         assert saver.get_delta_channel_history(config=head, channels=["d"]) == before
 
 
-# 28
+@pytest.mark.behaviour(28)
 @pytest.mark.parametrize(
     "metadata", [None, {"counters_since_delta_snapshot": {"other": (1, 1)}}], ids=repr
 )
@@ -998,7 +1010,7 @@ def test_a_plain_channel_that_was_cleared_keeps_no_history(saver, metadata):
     assert saver.stats().hidden_checkpoints == 0
 
 
-# 28
+@pytest.mark.behaviour(28)
 def test_a_channel_nobody_wrote_keeps_no_history(saver):
     head = delta_chain(saver, seed=None, writes=False)
     saver.prune(["t"])
@@ -1006,7 +1018,7 @@ def test_a_channel_nobody_wrote_keeps_no_history(saver):
     assert saver.stats().hidden_checkpoints == 0
 
 
-# 28
+@pytest.mark.behaviour(28)
 def test_a_value_that_cannot_be_decoded_is_taken_for_a_snapshot(path):
     with LogSaver(path, serde=ForeignSerde()) as saver:
         head = delta_chain(saver, seed=FOREIGN)

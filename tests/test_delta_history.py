@@ -39,7 +39,7 @@ def history(saver, config, channel="d"):
 # -- the walk
 
 
-# 29
+@pytest.mark.behaviour(29)
 @sync_and_async
 def test_writes_come_oldest_first_back_to_the_seed(saver, calls):
     root = step(saver, value="older seed", writes=["too old"])
@@ -55,7 +55,7 @@ def test_writes_come_oldest_first_back_to_the_seed(saver, calls):
     }
 
 
-# 29, 37
+@pytest.mark.behaviour(29, 37)
 def test_the_walk_follows_parents_not_the_order_of_ids(saver):
     """LangGraph's example for custom savers takes every smaller id for an ancestor."""
     root = step(saver, value="seed", writes=["root"], checkpoint_id="5")
@@ -69,7 +69,7 @@ def test_the_walk_follows_parents_not_the_order_of_ids(saver):
     )
 
 
-# 29
+@pytest.mark.behaviour(29)
 @pytest.mark.timeout(20)
 @sync_and_async
 def test_a_cycle_ends_the_walk(saver, calls):
@@ -86,7 +86,7 @@ def test_a_cycle_ends_the_walk(saver, calls):
     assert history(asked, head) == (["first", "second", "third"], None)
 
 
-# 29
+@pytest.mark.behaviour(29)
 @pytest.mark.timeout(20)
 def test_a_checkpoint_that_is_its_own_parent_ends_the_walk(saver):
     own = step(saver, writes=["own"])
@@ -96,7 +96,7 @@ def test_a_checkpoint_that_is_its_own_parent_ends_the_walk(saver):
     assert history(saver, own) == ([], None)
 
 
-# 29
+@pytest.mark.behaviour(29)
 def test_a_missing_ancestor_ends_the_walk(saver):
     orphan = step(saver, make_config(checkpoint_id="never"), writes=["orphan"])
     assert history(saver, orphan) == ([], None)
@@ -142,7 +142,7 @@ def test_a_write_that_cannot_be_read_back_is_named(saver, monkeypatch):
         history(saver, target)
 
 
-# 29
+@pytest.mark.behaviour(29)
 def test_only_writes_to_the_channel_in_its_namespace_count(saver):
     parent = step(saver, value="seed", writes=["mine"])
     saver.put_writes(parent, [("other", "x"), ("d", "mine too")], "task-9", "~9")
@@ -152,7 +152,7 @@ def test_only_writes_to_the_channel_in_its_namespace_count(saver):
     assert history(saver, step(saver, sub, ns="sub")) == (["the subgraph's"], None)
 
 
-# 29
+@pytest.mark.behaviour(29)
 def test_each_channel_ends_at_its_own_seed(saver):
     def both(parent, values, written):
         config = put(saver, values=values, versions={"a": new_id(), "b": new_id()}, parent=parent)
@@ -175,7 +175,7 @@ def test_each_channel_ends_at_its_own_seed(saver):
 # -- the seed
 
 
-# 30
+@pytest.mark.behaviour(30)
 @pytest.mark.parametrize("seed", ["text", ["plain"], _DeltaSnapshot(["s"]), [], 0, False], ids=repr)
 @pytest.mark.parametrize("writes", [[], ["w"]], ids=["without writes", "with writes"])
 def test_any_stored_value_is_a_seed(path, seed, writes):
@@ -189,7 +189,7 @@ def test_any_stored_value_is_a_seed(path, seed, writes):
         assert [value for _, _, value in found["writes"]] == writes
 
 
-# 30
+@pytest.mark.behaviour(30)
 def test_a_stored_none_is_a_seed_and_no_value_is_not(saver):
     bottom = step(saver, value="bottom")
     with_none = put(saver, values={"d": None}, versions={"d": 2}, parent=bottom)
@@ -201,14 +201,14 @@ def test_a_stored_none_is_a_seed_and_no_value_is_not(saver):
     assert found == {"writes": [], "seed": "bottom"}
 
 
-# 30
+@pytest.mark.behaviour(30)
 def test_without_any_value_there_is_no_seed(saver):
     child = step(saver, step(saver, writes=["w"]))
     found = saver.get_delta_channel_history(config=child, channels=["d"])["d"]
     assert found == {"writes": [("task-0", "d", "w")]}
 
 
-# 30
+@pytest.mark.behaviour(30)
 def test_a_seed_shared_with_an_older_checkpoint_is_found(saver):
     """An unchanged channel is stored once, and the checkpoints after it refer to it."""
     first = put(saver, values={"d": "seed"}, versions={"d": 1})
@@ -218,7 +218,7 @@ def test_a_seed_shared_with_an_older_checkpoint_is_found(saver):
     assert history(saver, step(saver, second)) == (["w"], "seed")
 
 
-# 30
+@pytest.mark.behaviour(30)
 def test_the_targets_own_value_is_not_its_seed(saver):
     target = step(saver, step(saver, value="seed", writes=["w"]), value="own")
     assert history(saver, target) == (["w"], "seed")
@@ -227,7 +227,7 @@ def test_the_targets_own_value_is_not_its_seed(saver):
 # -- the arguments
 
 
-# 31
+@pytest.mark.behaviour(31)
 @pytest.mark.parametrize(
     "config", [make_config(), make_config(checkpoint_id=""), make_config(ns=None)], ids=repr
 )
@@ -239,7 +239,7 @@ def test_without_an_id_it_is_the_history_of_the_latest(saver, calls, config):
     assert history(calls(saver), config) == (["a", "b"], "seed")
 
 
-# 31
+@pytest.mark.behaviour(31)
 @pytest.mark.parametrize("thread_id", ["t", "ghost"])
 @sync_and_async
 def test_no_channels_give_no_history(saver, calls, thread_id):
@@ -248,7 +248,7 @@ def test_no_channels_give_no_history(saver, calls, thread_id):
     assert found == {}
 
 
-# 31
+@pytest.mark.behaviour(31)
 @sync_and_async
 def test_an_unknown_checkpoint_has_an_empty_history(saver, calls):
     step(saver, step(saver, value="seed", writes=["a"]))
@@ -278,7 +278,7 @@ def fan_out(saver):
     return builder.compile(checkpointer=saver)
 
 
-# 6, 29, 30
+@pytest.mark.behaviour(6, 29, 30)
 @pytest.mark.parametrize("durability", ["sync", "exit"])
 def test_every_checkpoint_of_a_run_has_the_history_that_the_default_walk_finds(saver, durability):
     graph = fan_out(saver)
@@ -293,7 +293,7 @@ def test_every_checkpoint_of_a_run_has_the_history_that_the_default_walk_finds(s
     assert seen >= 3
 
 
-# 6, 29, 30
+@pytest.mark.behaviour(6, 29, 30)
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_a_run_has_the_same_states_as_with_the_memory_saver(saver, durability):
     histories = []

@@ -45,7 +45,7 @@ ASYNC_METHODS = [
 # -- clones
 
 
-# 32
+@pytest.mark.behaviour(32)
 @pytest.mark.parametrize(
     "clone_of",
     [copy.copy, lambda saver: saver.with_allowlist([("some.module", "Name")])],
@@ -65,7 +65,7 @@ def test_a_clone_shares_the_log_and_the_closed_state(path, clone_of):
     saver.close()
 
 
-# 32
+@pytest.mark.behaviour(32)
 @pytest.mark.parametrize("dropped", ["the clone", "the original"])
 def test_a_clone_that_is_dropped_does_not_close_the_log(path, dropped):
     saver = LogSaver(path)
@@ -78,7 +78,7 @@ def test_a_clone_that_is_dropped_does_not_close_the_log(path, dropped):
     kept.close()
 
 
-# 32
+@pytest.mark.behaviour(32)
 def test_a_graph_that_clones_the_saver_stores_in_the_same_log(path):
     """With strict msgpack every compiled graph works on a clone with its own serializer."""
     ran = run_python(
@@ -112,7 +112,7 @@ def test_a_graph_that_clones_the_saver_stores_in_the_same_log(path):
 # -- with, close
 
 
-# 33
+@pytest.mark.behaviour(33)
 def test_with_returns_the_saver_and_closes_it(path):
     saver = LogSaver(path)
     with saver as entered:
@@ -122,7 +122,7 @@ def test_with_returns_the_saver_and_closes_it(path):
         saver.get_tuple(make_config())
 
 
-# 33
+@pytest.mark.behaviour(33)
 async def test_async_with_returns_the_saver_and_closes_it(path):
     saver = LogSaver(path)
     async with saver as entered:
@@ -132,7 +132,7 @@ async def test_async_with_returns_the_saver_and_closes_it(path):
         await saver.aget_tuple(make_config())
 
 
-# 33
+@pytest.mark.behaviour(33)
 @sync_and_async
 def test_close_may_be_called_twice(path, calls):
     saver = LogSaver(path)
@@ -159,7 +159,7 @@ USES = {
 }
 
 
-# 33
+@pytest.mark.behaviour(33)
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 @sync_and_async
 def test_use_after_close_is_a_clear_error(path, calls, use):
@@ -172,7 +172,7 @@ def test_use_after_close_is_a_clear_error(path, calls, use):
     assert os.path.getsize(path) == size
 
 
-# 33
+@pytest.mark.behaviour(33)
 @pytest.mark.parametrize(
     "use", [lambda saver: saver.threads(), lambda saver: saver.stats()], ids=["threads", "stats"]
 )
@@ -183,7 +183,7 @@ def test_use_of_what_only_logsaver_has_after_close_is_a_clear_error(path, use):
         use(saver)
 
 
-# 33
+@pytest.mark.behaviour(33)
 def test_a_list_that_is_still_open_when_the_saver_closes_says_so(path):
     saver = LogSaver(path)
     put(saver)
@@ -195,7 +195,7 @@ def test_a_list_that_is_still_open_when_the_saver_closes_says_so(path):
         list(listing)
 
 
-# 33
+@pytest.mark.behaviour(33)
 def test_a_list_keeps_its_saver_open(path):
     with LogSaver(path) as saver:
         put(saver)
@@ -205,7 +205,7 @@ def test_a_list_keeps_its_saver_open(path):
     assert len(list(listing)) == 2
 
 
-# 33
+@pytest.mark.behaviour(33)
 @sync_and_async
 def test_closing_lets_go_of_the_file_even_when_storage_has_failed(path, calls, monkeypatch):
     """The error says to close and open again, so that must help."""
@@ -233,7 +233,7 @@ def test_closing_lets_go_of_the_file_even_when_storage_has_failed(path, calls, m
                 each.close()
 
 
-# 33
+@pytest.mark.behaviour(33)
 @sync_and_async
 def test_there_are_no_threads_that_keep_the_interpreter_alive(path, calls):
     before = set(threading.enumerate())
@@ -246,7 +246,7 @@ def test_there_are_no_threads_that_keep_the_interpreter_alive(path, calls):
         assert all(thread.daemon for thread in started)
 
 
-# 33
+@pytest.mark.behaviour(33)
 def test_close_ends_the_flusher(path):
     before = set(threading.enumerate())
     saver = LogSaver(path)
@@ -282,7 +282,7 @@ print("acknowledged", flush=True)
 """
 
 
-# 33
+@pytest.mark.behaviour(33)
 @pytest.mark.parametrize("mode", ["waits", "background"])
 @pytest.mark.parametrize(
     "ending", ["", "os._exit(3)", "os.kill(os.getpid(), signal.SIGKILL)", "raise KeyError"]
@@ -297,7 +297,7 @@ def test_a_saver_that_nobody_closed_neither_hangs_nor_loses_anything(path, mode,
         assert len(list(saver.list(None))) == 10
 
 
-# 33
+@pytest.mark.behaviour(33)
 def test_a_saver_that_is_dropped_lets_go_of_the_file(path):
     saver = LogSaver(path)
     put(saver)
@@ -310,7 +310,7 @@ def test_a_saver_that_is_dropped_lets_go_of_the_file(path):
 # -- what LangGraph looks for
 
 
-# 34
+@pytest.mark.behaviour(34)
 @pytest.mark.parametrize("name", ASYNC_METHODS)
 def test_every_async_method_is_the_classs_own(name):
     method = getattr(LogSaver, name)
@@ -321,7 +321,7 @@ def test_every_async_method_is_the_classs_own(name):
         assert inspect.iscoroutinefunction(method)
 
 
-# 34
+@pytest.mark.behaviour(34)
 @pytest.mark.parametrize("name", ASYNC_METHODS)
 def test_async_methods_have_the_parameters_of_langgraphs(name):
     ours = inspect.signature(getattr(LogSaver, name)).parameters
@@ -363,7 +363,7 @@ def check_chains(saver, names, length):
     saver._store.index._check()
 
 
-# 35
+@pytest.mark.behaviour(35)
 def test_any_thread_may_call_anything(path):
     names = [f"thread {number}" for number in range(8)]
     with LogSaver(path) as saver:
@@ -378,7 +378,7 @@ def test_any_thread_may_call_anything(path):
         check_chains(saver, names, 15)
 
 
-# 35
+@pytest.mark.behaviour(35)
 def test_several_loops_may_use_one_saver_at_a_time(path):
     names = [[f"loop {loop} task {task}" for task in range(3)] for loop in range(4)]
 
@@ -394,14 +394,14 @@ def test_several_loops_may_use_one_saver_at_a_time(path):
         check_chains(saver, [*itertools.chain(*names), "sync"], 10)
 
 
-# 35
+@pytest.mark.behaviour(35)
 def test_a_loop_that_is_gone_does_not_matter_to_the_next(saver):
     for name in ("first", "second", "third"):
         asyncio.run(aput_chain(saver, name, 3))
     check_chains(saver, ["first", "second", "third"], 3)
 
 
-# 35
+@pytest.mark.behaviour(35)
 async def test_sync_methods_may_be_called_inside_a_running_loop(saver):
     put_chain(saver, "sync", 3)
     await aput_chain(saver, "async", 3)
@@ -412,7 +412,7 @@ async def test_sync_methods_may_be_called_inside_a_running_loop(saver):
     check_chains(saver, ["sync", "async"], 3)
 
 
-# 35
+@pytest.mark.behaviour(35)
 async def test_a_cancelled_put_leaves_the_saver_usable(saver):
     task = asyncio.ensure_future(saver.aput(make_config(), make_checkpoint(), {}, {}))
     await asyncio.sleep(0)
@@ -444,7 +444,7 @@ def test_a_second_saver_shares_the_lock_timeout_of_the_first(path):
         assert second._store.waiting is first._store.waiting
 
 
-# 38
+@pytest.mark.behaviour(38)
 @pytest.mark.parametrize("closed", [0, 1])
 def test_of_two_savers_on_one_file_one_may_be_closed(path, closed):
     savers = [LogSaver(path), LogSaver(path)]
@@ -463,7 +463,7 @@ def test_of_two_savers_on_one_file_one_may_be_closed(path, closed):
         assert len(list(again.list(None))) == 3
 
 
-# 38
+@pytest.mark.behaviour(38)
 def test_other_spellings_of_the_path_are_the_same_file(path, tmp_path, monkeypatch):
     (tmp_path / "link.log").symlink_to(path)
     monkeypatch.chdir(tmp_path)
@@ -478,7 +478,7 @@ def test_other_spellings_of_the_path_are_the_same_file(path, tmp_path, monkeypat
     savers[-1].close()
 
 
-# 38
+@pytest.mark.behaviour(38)
 def test_closing_twice_does_not_close_for_others(path):
     one, other = LogSaver(path), LogSaver(path)
     one.close()
@@ -487,7 +487,7 @@ def test_closing_twice_does_not_close_for_others(path):
     other.close()
 
 
-# 38
+@pytest.mark.behaviour(38)
 def test_isolated_loops_each_with_a_saver_of_their_own_share_the_file(path):
     """The Agent Server enters the factory once per loop and closes only one of the savers."""
     opened, meet = [], threading.Barrier(3)
@@ -578,14 +578,14 @@ async def use_everything(saver):
     assert sorted(info.thread_id for info in saver.threads()) == ["background", "t"]
 
 
-# 39
+@pytest.mark.behaviour(39)
 async def test_no_async_method_makes_a_blocking_call_on_the_loop(saver, no_blocking_calls):
     with pytest.raises(BlockingCallError):
         os.unlink("nothing")
     await use_everything(saver)
 
 
-# 39
+@pytest.mark.behaviour(39)
 async def test_reading_from_the_file_makes_no_blocking_call_on_the_loop(path, no_blocking_calls):
     """A saver just opened has nothing of the log in memory but the index."""
     async with await asyncio.to_thread(LogSaver, path) as saver:
@@ -599,7 +599,7 @@ async def test_reading_from_the_file_makes_no_blocking_call_on_the_loop(path, no
         assert [each.config async for each in saver.alist(None)] == [found.config]
 
 
-# 39
+@pytest.mark.behaviour(39)
 async def test_a_graph_runs_without_a_blocking_call_on_the_loop(path, no_blocking_calls):
     saver = await asyncio.to_thread(LogSaver, path)
     builder = StateGraph(dict)
@@ -612,7 +612,7 @@ async def test_a_graph_runs_without_a_blocking_call_on_the_loop(path, no_blockin
     await saver.aclose()
 
 
-# 39
+@pytest.mark.behaviour(39)
 async def test_the_loop_never_waits_for_the_disk_itself(path, sync_threads):
     async with LogSaver(path) as saver:
         del sync_threads[:]
@@ -621,7 +621,7 @@ async def test_the_loop_never_waits_for_the_disk_itself(path, sync_threads):
     assert threading.get_ident() not in sync_threads
 
 
-# 39
+@pytest.mark.behaviour(39)
 async def test_closing_in_the_loop_does_not_sync_there(path, sync_threads):
     saver = await asyncio.to_thread(LogSaver, path)
     await saver.aput(make_config(__pregel_durability="async"), make_checkpoint(), {}, {})
@@ -629,7 +629,7 @@ async def test_closing_in_the_loop_does_not_sync_there(path, sync_threads):
     assert threading.get_ident() not in sync_threads
 
 
-# 39
+@pytest.mark.behaviour(39)
 async def test_the_loop_goes_on_while_a_put_waits_for_the_disk(path, monkeypatch):
     release, real = threading.Event(), Disk.sync
     async with LogSaver(path) as saver:

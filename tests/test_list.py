@@ -41,26 +41,26 @@ def below(checkpoint_id, **more):
 # -- order
 
 
-# 11
+@pytest.mark.behaviour(11)
 @sync_and_async
 def test_newest_first_across_threads_and_namespaces(five, calls):
     assert ids(calls(five).list(None)) == ALL
 
 
-# 11
+@pytest.mark.behaviour(11)
 def test_newest_first_within_a_thread(five):
     assert ids(five.list(make_config("a", None))) == ["5", "3", "1"]
     assert ids(five.list(make_config("a", ""))) == ["3", "1"]
 
 
-# 11
+@pytest.mark.behaviour(11)
 def test_newest_is_decided_by_the_id_not_by_when_it_was_put(saver):
     for checkpoint_id in ("10", "9", "100"):
         put(saver, checkpoint_id=checkpoint_id)
     assert ids(saver.list(make_config())) == ["9", "100", "10"]
 
 
-# 11
+@pytest.mark.behaviour(11)
 def test_the_same_id_in_several_threads_is_listed_for_each(saver):
     for thread_id in ("a", "b", "c"):
         put(saver, thread_id, checkpoint_id="2")
@@ -70,7 +70,7 @@ def test_the_same_id_in_several_threads_is_listed_for_each(saver):
     assert {item["thread_id"] for item in found[:3]} == {"a", "b", "c"}
 
 
-# 11
+@pytest.mark.behaviour(11)
 def test_a_checkpoint_id_in_the_config_lists_that_one(five):
     assert ids(five.list(make_config("a", None, "3"))) == ["3"]
     assert ids(five.list(make_config("a", None, "2"))) == []
@@ -81,7 +81,7 @@ def test_a_checkpoint_id_in_the_config_lists_that_one(five):
 # -- before and limit
 
 
-# 12
+@pytest.mark.behaviour(12)
 @pytest.mark.parametrize(
     ("checkpoint_id", "expected"),
     [("3", ["2", "1"]), ("35", ["3", "2", "1"]), ("1", []), ("0", []), ("9", ALL), ("~", ALL)],
@@ -93,7 +93,7 @@ def test_before_compares_id_strings_whether_or_not_the_id_exists(
     assert ids(calls(five).list(None, before=below(checkpoint_id))) == expected
 
 
-# 12
+@pytest.mark.behaviour(12)
 def test_before_may_name_an_id_of_another_namespace_or_thread(five):
     in_sub = below("5", thread_id="a", checkpoint_ns="sub")
     assert ids(five.list(make_config("a", ""), before=in_sub)) == ["3", "1"]
@@ -101,7 +101,7 @@ def test_before_may_name_an_id_of_another_namespace_or_thread(five):
     assert ids(five.list(make_config("a", ""), before=in_other_thread)) == ["1"]
 
 
-# 12
+@pytest.mark.behaviour(12)
 @pytest.mark.parametrize(
     "before",
     [None, {}, {"configurable": {}}, make_config("a"), below(""), below(None)],
@@ -111,14 +111,14 @@ def test_before_without_an_id_restricts_nothing(five, before):
     assert ids(five.list(None, before=before)) == ALL
 
 
-# 41
+@pytest.mark.behaviour(41)
 @sync_and_async
 def test_before_may_be_the_inner_dict_alone(five, calls):
     bare = {"checkpoint_id": "3", "thread_id": "a", "checkpoint_ns": ""}
     assert ids(calls(five).list(None, before=bare)) == ["2", "1"]
 
 
-# 13
+@pytest.mark.behaviour(13)
 @pytest.mark.parametrize(
     ("limit", "expected"), [(None, ALL), (0, []), (1, ["5"]), (3, ["5", "4", "3"]), (99, ALL)]
 )
@@ -127,7 +127,7 @@ def test_limit_counts_what_is_yielded(five, calls, limit, expected):
     assert ids(calls(five).list(None, limit=limit)) == expected
 
 
-# 13
+@pytest.mark.behaviour(13)
 def test_limit_counts_after_filter_and_before(saver):
     for step in range(6):
         put(saver, checkpoint_id=str(step), metadata={"even": step % 2 == 0})
@@ -135,7 +135,7 @@ def test_limit_counts_after_filter_and_before(saver):
     assert ids(found) == ["2"]
 
 
-# 13
+@pytest.mark.behaviour(13)
 @sync_and_async
 def test_a_negative_limit_is_an_error(five, calls):
     with pytest.raises(ValueError, match="-1"):
@@ -145,7 +145,7 @@ def test_a_negative_limit_is_an_error(five, calls):
 # -- filter
 
 
-# 14
+@pytest.mark.behaviour(14)
 @pytest.mark.parametrize(
     "key",
     [
@@ -174,14 +174,14 @@ def test_filter_keys_are_literal(saver, key):
     assert ids(saver.list(None, filter={key: "yes"})) == [id_of(match)]
 
 
-# 14
+@pytest.mark.behaviour(14)
 def test_a_filter_with_text_that_is_not_unicode_matches_nothing(saver):
     put(saver, metadata={"a": "b"})
     assert ids(saver.list(None, filter={"\ud800": "b"})) == []
     assert ids(saver.list(None, filter={"a": "\ud800"})) == []
 
 
-# 14
+@pytest.mark.behaviour(14)
 @sync_and_async
 def test_all_items_of_a_filter_must_match(saver, calls):
     put(saver, metadata={"source": "loop", "step": 1})
@@ -193,7 +193,7 @@ def test_all_items_of_a_filter_must_match(saver, calls):
     assert len(ids(asked.list(None, filter={}))) == 3
 
 
-# 14
+@pytest.mark.behaviour(14)
 def test_all_items_must_match_when_none_can_be_told_from_the_index(saver):
     """Lists are compared after decoding; plain values are mostly sorted out before."""
     put(saver, metadata={"a": [1], "b": [1]})
@@ -219,7 +219,7 @@ VALUES = [
 ]
 
 
-# 14
+@pytest.mark.behaviour(14)
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_filter_values_are_equal_after_a_round_trip(path, value):
     with LogSaver(path) as saver:
@@ -231,7 +231,7 @@ def test_filter_values_are_equal_after_a_round_trip(path, value):
         assert ids(saver.list(None, filter={"key": stored})) == [id_of(match)]
 
 
-# 14
+@pytest.mark.behaviour(14)
 @pytest.mark.parametrize(
     ("stored", "wanted"),
     [(1, 1.0), (True, 1), (0, False), (2.0, 2), (1, Decimal(1)), (Decimal(2), 2)],
@@ -239,10 +239,11 @@ def test_filter_values_are_equal_after_a_round_trip(path, value):
 )
 def test_filter_values_that_are_equal_across_types_match(saver, stored, wanted):
     match = put(saver, metadata={"key": stored})
+    tags._memo.clear()  # as in the next process, which has not seen what was stored
     assert ids(saver.list(None, filter={"key": wanted})) == [id_of(match)]
 
 
-# 14
+@pytest.mark.behaviour(14)
 @pytest.mark.parametrize(
     ("stored", "wanted"),
     [
@@ -262,7 +263,7 @@ def test_filter_values_that_only_look_alike_do_not_match(saver, stored, wanted):
 # -- what the caller may do meanwhile, and what it costs
 
 
-# 15
+@pytest.mark.behaviour(15)
 @pytest.mark.timeout(20)
 def test_the_loop_may_put_delete_and_list(saver):
     for step in range(6):
@@ -279,7 +280,7 @@ def test_the_loop_may_put_delete_and_list(saver):
     assert saver.get_tuple(make_config()) is None
 
 
-# 15
+@pytest.mark.behaviour(15)
 @pytest.mark.timeout(20)
 async def test_the_async_loop_may_put_delete_and_list(saver):
     for step in range(6):
@@ -295,7 +296,7 @@ async def test_the_async_loop_may_put_delete_and_list(saver):
     assert [info.thread_id for info in saver.threads()] == ["u"]
 
 
-# 15
+@pytest.mark.behaviour(15)
 @pytest.mark.timeout(20)
 def test_another_thread_can_write_while_a_list_is_half_way(saver):
     put(saver, checkpoint_id="1")
@@ -309,7 +310,7 @@ def test_another_thread_can_write_while_a_list_is_half_way(saver):
     assert ids(listing) == ["1"]
 
 
-# 15
+@pytest.mark.behaviour(15)
 def test_a_list_left_half_way_keeps_nothing_locked(saver):
     put(saver, checkpoint_id="1")
     put(saver, checkpoint_id="2")
@@ -348,7 +349,7 @@ def counted(path):
 COST = 4  # of one checkpoint here: itself, its metadata, a channel, a write
 
 
-# 15
+@pytest.mark.behaviour(15)
 @pytest.mark.parametrize(
     "wanted",
     [
@@ -368,7 +369,7 @@ def test_nothing_is_decoded_of_what_the_filter_rejects(counted, wanted):
     assert serde.loads == 0
 
 
-# 15
+@pytest.mark.behaviour(15)
 def test_what_the_filter_accepts_is_decoded_once(counted):
     saver, serde = counted
     (found,) = saver.list(None, filter={"step": 7})
@@ -376,7 +377,7 @@ def test_what_the_filter_accepts_is_decoded_once(counted):
     assert serde.loads <= COST
 
 
-# 15
+@pytest.mark.behaviour(15)
 def test_a_list_decodes_only_what_it_has_yielded(counted):
     saver, serde = counted
     listing = saver.list(None)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from mutation import ROOT, TESTS, mutated
+from mutation import EVERY, ROOT, TESTS, mutated
 from mutations import MUTATIONS
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.why)
+@pytest.mark.parametrize("mutation", EVERY, ids=lambda mutation: mutation.why)
 def test_a_mutation_changes_one_place_and_leaves_valid_code(mutation):
     source = (ROOT / "logsaver" / mutation.file).read_text("utf-8")
     changed = mutated(mutation, source)
@@ -21,5 +21,5 @@ def test_the_tests_that_a_mutation_names_are_there():
 
 
 def test_no_two_mutations_are_the_same():
-    changes = {(mutation.file, mutation.source, mutation.replacement) for mutation in MUTATIONS}
-    assert len(changes) == len(MUTATIONS) == len({mutation.why for mutation in MUTATIONS})
+    changes = {(mutation.file, mutation.source, mutation.replacement) for mutation in EVERY}
+    assert len(changes) == len(EVERY) == len({mutation.why for mutation in EVERY})

@@ -22,6 +22,7 @@ from langgraph.types import Send
 from pydantic import BaseModel
 from support import (
     FOREIGN,
+    Awaited,
     CountingSerde,
     ForeignSerde,
     id_of,
@@ -49,7 +50,7 @@ def values_of(found):
 # -- which checkpoint
 
 
-# 1
+@pytest.mark.behaviour(1)
 @sync_and_async
 def test_latest_is_the_largest_id_string(saver, calls):
     for checkpoint_id in ("9", "10", "2"):  # "9" is the largest text, 10 the largest number
@@ -57,7 +58,7 @@ def test_latest_is_the_largest_id_string(saver, calls):
     assert id_of(calls(saver).get_tuple(make_config()).config) == "9"
 
 
-# 1
+@pytest.mark.behaviour(1)
 def test_latest_is_per_thread_and_namespace(saver):
     put(saver, "t", checkpoint_id="1")
     put(saver, "t", ns="sub", checkpoint_id="2")
@@ -66,7 +67,7 @@ def test_latest_is_per_thread_and_namespace(saver):
     assert id_of(saver.get_tuple(make_config("t", "sub")).config) == "2"
 
 
-# 1
+@pytest.mark.behaviour(1)
 @pytest.mark.parametrize("absent", [None, ""])
 def test_an_empty_checkpoint_id_means_the_latest(saver, absent):
     put(saver, checkpoint_id="1")
@@ -75,7 +76,7 @@ def test_an_empty_checkpoint_id_means_the_latest(saver, absent):
     assert id_of(saver.get_tuple(config).config) == "2"
 
 
-# 2
+@pytest.mark.behaviour(2)
 @sync_and_async
 def test_by_id_finds_exactly_that_one_or_nothing(saver, calls):
     put(saver, values={"c": "first"}, checkpoint_id="aa")
@@ -88,7 +89,7 @@ def test_by_id_finds_exactly_that_one_or_nothing(saver, calls):
     assert get_tuple(make_config("u", checkpoint_id="aa")) is None
 
 
-# 2
+@pytest.mark.behaviour(2)
 def test_a_parent_that_is_missing_reads_as_none(saver):
     child = put(saver, parent=make_config(checkpoint_id="never-stored"), values={"c": 1})
     found = saver.get_tuple(child)
@@ -96,14 +97,14 @@ def test_a_parent_that_is_missing_reads_as_none(saver):
     assert found.parent_config is None
 
 
-# 2
+@pytest.mark.behaviour(2)
 def test_a_parent_that_is_there_can_be_followed(saver):
     root = put(saver, values={"c": 1})
     child = put(saver, values={"c": 2}, parent=root)
     assert saver.get_tuple(child).parent_config == root
 
 
-# 3
+@pytest.mark.behaviour(3)
 @sync_and_async
 def test_looking_for_what_is_absent_creates_nothing(saver, path, calls):
     size = os.path.getsize(path)
@@ -122,7 +123,7 @@ def test_looking_for_what_is_absent_creates_nothing(saver, path, calls):
     assert os.path.getsize(path) == size
 
 
-# 4
+@pytest.mark.behaviour(4)
 @pytest.mark.parametrize("thread_id", [1, 0, 1.5, UUID(int=7), ("a", 1)])
 def test_a_thread_id_of_any_type_is_its_text(saver, thread_id):
     stored = put(saver, thread_id, {"c": 1})
@@ -132,7 +133,7 @@ def test_a_thread_id_of_any_type_is_its_text(saver, thread_id):
         assert len(list(saver.list(make_config(spelling)))) == 1
 
 
-# 4
+@pytest.mark.behaviour(4)
 @sync_and_async
 def test_every_call_takes_ids_of_any_type(saver, calls):
     checkpoint_id, task_id, run_id = UUID(int=1), uuid4(), uuid4()
@@ -154,7 +155,7 @@ def test_every_call_takes_ids_of_any_type(saver, calls):
     assert list(saver.threads()) == []
 
 
-# 5
+@pytest.mark.behaviour(5)
 @sync_and_async
 def test_an_absent_namespace_is_the_root_for_get_and_any_for_list(saver, calls):
     root = put(saver, checkpoint_id="1")
@@ -169,7 +170,7 @@ def test_an_absent_namespace_is_the_root_for_get_and_any_for_list(saver, calls):
 # -- pending writes
 
 
-# 6, 37
+@pytest.mark.behaviour(6, 37)
 def test_pending_writes_are_sorted_by_task_path_then_task_then_position(saver):
     parent = put(saver, values={"c": "seed"})
     saver.put_writes(parent, [("c", "y0"), ("c", "y1")], "task-a", "~2")
@@ -188,7 +189,7 @@ def test_pending_writes_are_sorted_by_task_path_then_task_then_position(saver):
     assert rebuilt == read
 
 
-# 6
+@pytest.mark.behaviour(6)
 def test_special_channels_sort_before_the_ordinary_writes_of_their_task(saver):
     parent = put(saver)
     writes = [("c", 0), *((channel, channel) for channel in WRITES_IDX_MAP)]
@@ -214,7 +215,7 @@ VALUES = {
 }
 
 
-# 7
+@pytest.mark.behaviour(7)
 @pytest.mark.parametrize("new_versions", [None, {}], ids=["all new", "none new"])
 @sync_and_async
 def test_values_that_were_put_come_back_equal(saver, calls, new_versions):
@@ -224,7 +225,7 @@ def test_values_that_were_put_come_back_equal(saver, calls, new_versions):
     assert [values_of(found) for found in asked.list(make_config())] == [VALUES]
 
 
-# 7
+@pytest.mark.behaviour(7)
 def test_values_come_back_equal_after_reopening(path):
     with LogSaver(path) as saver:
         root = put(saver, values=VALUES)
@@ -234,7 +235,7 @@ def test_values_come_back_equal_after_reopening(path):
         assert values_of(saver.get_tuple(child)) == VALUES
 
 
-# 7
+@pytest.mark.behaviour(7)
 def test_unchanged_channels_survive_a_long_line_of_descendants(saver):
     config = put(saver, values={"old": "kept", "n": 0})
     for n in range(1, 20):
@@ -248,7 +249,7 @@ def test_unchanged_channels_survive_a_long_line_of_descendants(saver):
     assert values_of(saver.get_tuple(config)) == {"old": "kept", "n": 19}
 
 
-# 7
+@pytest.mark.behaviour(7)
 def test_a_value_with_a_version_other_than_the_parents_is_stored_even_if_not_called_new(saver):
     """A fork made with `as_node="__copy__"` is put under its source's parent, with nothing new."""
     root = put(saver, values={"c": "old"}, versions={"c": 1})
@@ -256,14 +257,14 @@ def test_a_value_with_a_version_other_than_the_parents_is_stored_even_if_not_cal
     assert values_of(saver.get_tuple(copied)) == {"c": "new"}
 
 
-# 7
+@pytest.mark.behaviour(7)
 def test_a_channel_that_lost_its_version_does_not_reappear(saver):
     root = put(saver, values={"kept": 1, "gone": 2})
     child = put(saver, values={"kept": 1}, new_versions={}, parent=root)
     assert values_of(saver.get_tuple(child)) == {"kept": 1}
 
 
-# 7
+@pytest.mark.behaviour(7)
 def test_a_channel_with_a_version_but_no_value_is_absent(saver):
     root = put(saver, values={"c": 1, "cleared": 2})
     child = put(saver, values={"c": 1}, versions={"c": 1, "cleared": 2}, parent=root)
@@ -272,7 +273,7 @@ def test_a_channel_with_a_version_but_no_value_is_absent(saver):
     assert found["channel_versions"] == {"c": 1, "cleared": 2}
 
 
-# 8
+@pytest.mark.behaviour(8)
 def test_an_old_checkpoint_without_channel_values_loads(path):
     checkpoint = make_checkpoint(versions={"c": 1})
     del checkpoint["channel_values"]
@@ -293,7 +294,7 @@ class OlderSerde(JsonPlusSerializer):
         return ("null", b"") if obj is None else ("json", json.dumps(obj).encode())
 
 
-# 8
+@pytest.mark.behaviour(8)
 def test_blobs_of_older_serializers_load(path):
     values = {"json": {"a": [1, "x"]}, "pickle": {1, 2}, "null": None}
     with LogSaver(path, serde=OlderSerde()) as saver:
@@ -323,7 +324,7 @@ def broken(path):
         yield saver, second
 
 
-# 9
+@pytest.mark.behaviour(9)
 @sync_and_async
 def test_getting_an_undecodable_value_says_where_it_is(broken, calls):
     saver, config = broken
@@ -335,7 +336,7 @@ def test_getting_an_undecodable_value_says_where_it_is(broken, calls):
     assert "'bad'" in message
 
 
-# 9
+@pytest.mark.behaviour(9)
 @sync_and_async
 def test_one_undecodable_value_does_not_break_the_list(broken, calls):
     saver, config = broken
@@ -349,7 +350,7 @@ def test_one_undecodable_value_does_not_break_the_list(broken, calls):
     assert writes["fine"] == 5
 
 
-# 9
+@pytest.mark.behaviour(9)
 def test_one_undecodable_value_does_not_break_threads_or_other_checkpoints(broken):
     saver, config = broken
     assert {info.thread_id: info.checkpoints for info in saver.threads()} == {"t": 3, "other": 1}
@@ -381,7 +382,7 @@ USES = {
 }
 
 
-# 9
+@pytest.mark.behaviour(9)
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_whatever_is_done_with_an_undecodable_value_raises(broken, use):
     saver, config = broken
@@ -394,7 +395,7 @@ def test_whatever_is_done_with_an_undecodable_value_raises(broken, use):
     assert "'bad'" in message
 
 
-# 9
+@pytest.mark.behaviour(9)
 def test_an_undecodable_value_can_be_shown_but_not_stored_again(broken, path):
     saver, config = broken
     value = values_of(next(saver.list(config)))["bad"]
@@ -405,7 +406,7 @@ def test_an_undecodable_value_can_be_shown_but_not_stored_again(broken, path):
     assert os.path.getsize(path) == size
 
 
-# 9
+@pytest.mark.behaviour(9)
 @pytest.mark.parametrize("part", ["body", "metadata"])
 def test_a_checkpoint_that_cannot_be_decoded_does_not_hide_the_others(path, part):
     """The stored checkpoint and its metadata go through the serializer like any value."""
@@ -425,7 +426,7 @@ def test_a_checkpoint_that_cannot_be_decoded_does_not_hide_the_others(path, part
             saver.get_tuple(broken)
 
 
-# 9
+@pytest.mark.behaviour(9)
 def test_undecodable_metadata_matches_no_filter_and_stops_no_list(path):
     with LogSaver(path, serde=ForeignSerde()) as saver:
         good = put(saver, metadata={"source": "loop"})
@@ -434,7 +435,7 @@ def test_undecodable_metadata_matches_no_filter_and_stops_no_list(path):
         assert ids(saver.list(None, filter={"source": "loop"})) == [id_of(good)]
 
 
-# 9
+@pytest.mark.behaviour(9)
 @pytest.mark.parametrize("part", ["body", "metadata"])
 def test_a_checkpoint_or_metadata_that_is_no_map_is_an_error_that_says_where(path, part):
     """A frame with good checksums can hold what this saver never writes."""
@@ -462,7 +463,7 @@ def test_a_checkpoint_or_metadata_that_is_no_map_is_an_error_that_says_where(pat
 # -- odd text
 
 
-# 10
+@pytest.mark.behaviour(10)
 @pytest.mark.parametrize("text", ODD_TEXTS, ids=range(len(ODD_TEXTS)))
 def test_odd_text_survives_in_ids_channels_paths_and_values(path, text):
     checkpoint_id = text or new_id()  # an empty checkpoint id means "the latest"
@@ -502,7 +503,7 @@ REFUSED = {
 }
 
 
-# 10
+@pytest.mark.behaviour(10)
 @pytest.mark.parametrize("attempt", REFUSED.values(), ids=REFUSED)
 def test_text_that_is_not_unicode_is_refused_before_anything_is_written(saver, path, attempt):
     first = put(saver)
@@ -516,7 +517,7 @@ def test_text_that_is_not_unicode_is_refused_before_anything_is_written(saver, p
     put(saver, "next")  # and the saver goes on
 
 
-# 10
+@pytest.mark.behaviour(10)
 @sync_and_async
 def test_asking_for_text_that_is_not_unicode_finds_nothing(saver, calls):
     put(saver)
@@ -567,7 +568,7 @@ CIPHER = SimpleNamespace(
 SERDES = {"plain": JsonPlusSerializer(), "encrypted": EncryptedSerializer(CIPHER)}
 
 
-# 10
+@pytest.mark.behaviour(10)
 @sync_and_async
 @pytest.mark.parametrize("serde", SERDES.values(), ids=SERDES)
 @pytest.mark.parametrize("around", AROUND_TEXT.values(), ids=AROUND_TEXT)
@@ -591,7 +592,7 @@ def test_a_value_with_a_lone_surrogate_is_refused_and_nothing_is_written(
         assert saver.get_tuple(stored).pending_writes == []
 
 
-# 10
+@pytest.mark.behaviour(10)
 @pytest.mark.parametrize("serde", SERDES.values(), ids=SERDES)
 @pytest.mark.parametrize("around", AROUND_TEXT.values(), ids=AROUND_TEXT)
 @pytest.mark.parametrize("text", ["?", "really? \U0001f600 \0 \ufffd", ""])
@@ -611,7 +612,7 @@ def test_a_value_without_one_is_stored_exactly_as_the_serializer_makes_it(
     assert found.pending_writes == [("task", "c", expected)]
 
 
-# 10
+@pytest.mark.behaviour(10)
 @pytest.mark.parametrize("around", AROUND_TEXT.values(), ids=AROUND_TEXT)
 def test_a_lone_surrogate_survives_where_the_serializer_can_keep_it(path, around):
     value = around(LONE_SURROGATE)
@@ -628,14 +629,14 @@ def test_a_serializer_of_somebody_elses_is_used_as_it_is(path):
         assert values_of(saver.get_tuple(put(saver, values={"c": "\ud800"}))) == {"c": "?"}
 
 
-# 10, 14
+@pytest.mark.behaviour(10, 14)
 def test_a_filter_with_a_lone_surrogate_does_not_find_a_question_mark(saver):
     put(saver, metadata={"k": ["?"]})
     assert len(list(saver.list(None, filter={"k": ["?"]}))) == 1
     assert list(saver.list(None, filter={"k": ["\ud800"]})) == []
 
 
-# 10
+@pytest.mark.behaviour(10)
 def test_a_value_the_serializer_refuses_is_named_and_nothing_is_written(saver, path):
     size = os.path.getsize(path)
     with pytest.raises(ValueEncodeError, match=r"thread 't'.*channel 'lock'"):
@@ -647,7 +648,7 @@ def test_a_value_the_serializer_refuses_is_named_and_nothing_is_written(saver, p
 # -- how much a read costs
 
 
-# 40
+@pytest.mark.behaviour(40)
 @sync_and_async
 def test_reading_one_checkpoint_decodes_no_other(path, calls):
     serde = CountingSerde()
@@ -660,6 +661,34 @@ def test_reading_one_checkpoint_decodes_no_other(path, calls):
             calls(saver).get_tuple(config)
             costs.append(serde.loads)
         assert set(costs) == {2 * 3}  # checkpoint, metadata, one channel
+
+
+@pytest.mark.behaviour(40)
+def test_a_walk_along_the_ancestors_costs_the_same_in_a_long_log(path, monkeypatch):
+    """With `aget_tuple`, by whoever has just opened the log."""
+    read_frame, reads = Log._read_frame, []
+
+    def noting(log, offset, size):
+        reads.append(offset)
+        return read_frame(log, offset, size)
+
+    def walk():
+        del reads[:]
+        with LogSaver(path) as saver:
+            config, calls = make_config(), Awaited(saver)
+            for _ in range(30):
+                config = calls.get_tuple(config).parent_config
+        return len(reads)
+
+    monkeypatch.setattr(Log, "_read_frame", noting)
+    config, costs = None, []
+    for _ in range(2):
+        with LogSaver(path, fsync="never") as saver:
+            for number in range(200):
+                config = put(saver, values={"c": number}, parent=config)
+                put(saver, f"thread {number}")
+        costs.append(walk())
+    assert costs == [30, 30]
 
 
 def test_a_large_frame_is_read_once_for_all_channels_shared_with_it(path, monkeypatch):

@@ -28,17 +28,19 @@ def writes_of(saver, config):
 # -- writes
 
 
-# 16
+@pytest.mark.behaviour(16)
 @sync_and_async
 def test_an_ordinary_write_stays_as_it_was_put_first(saver, calls):
     config = put(saver)
     asked = calls(saver)
     asked.put_writes(config, [("c", "first"), ("d", "first")], "task")
+    size = saver.stats().bytes
     asked.put_writes(config, [("c", "again"), ("d", "again")], "task")
     assert writes_of(saver, config) == [("c", "first"), ("d", "first")]
+    assert saver.stats().bytes == size
 
 
-# 16
+@pytest.mark.behaviour(16)
 @pytest.mark.parametrize("channel", WRITES_IDX_MAP)
 @sync_and_async
 def test_a_special_write_overwrites(saver, calls, channel):
@@ -49,7 +51,7 @@ def test_a_special_write_overwrites(saver, calls, channel):
     assert writes_of(saver, config) == [(channel, "again")]
 
 
-# 16
+@pytest.mark.behaviour(16)
 def test_whether_a_write_overwrites_is_decided_one_by_one(saver):
     """SqliteSaver decides for the whole batch, and so overwrites the ordinary ones in a mix."""
     config = put(saver)
@@ -77,7 +79,7 @@ def test_a_channel_may_be_named_by_a_member_of_an_enum_of_texts(path):
         assert writes_of(saver, second) == [("a", "written")]
 
 
-# 16
+@pytest.mark.behaviour(16)
 def test_put_writes_looks_at_no_other_task(saver):
     """It went through the writes of all tasks: n tasks of one step took n * n."""
 
@@ -97,7 +99,7 @@ def test_put_writes_looks_at_no_other_task(saver):
     assert writes_of(saver, config) == [("c", 1), ("c", 2)]
 
 
-# 16
+@pytest.mark.behaviour(16)
 def test_what_counts_as_the_same_write_is_task_and_position(saver):
     config = put(saver)
     saver.put_writes(config, [("c", 1)], "one")
@@ -107,7 +109,7 @@ def test_what_counts_as_the_same_write_is_task_and_position(saver):
     assert writes_of(saver, config) == [("c", 1), ("c", 3), ("c", 5)]
 
 
-# 16
+@pytest.mark.behaviour(16)
 def test_overwriting_and_ignoring_hold_after_reopening(path):
     with LogSaver(path) as saver:
         config = put(saver)
@@ -119,7 +121,7 @@ def test_overwriting_and_ignoring_hold_after_reopening(path):
         assert writes_of(saver, config) == [(RESUME, "newer"), (ERROR, "e"), ("c", "old")]
 
 
-# 17
+@pytest.mark.behaviour(17)
 @sync_and_async
 def test_writes_may_come_before_their_checkpoint(path, calls):
     config = make_config(checkpoint_id=new_id())
@@ -132,7 +134,7 @@ def test_writes_may_come_before_their_checkpoint(path, calls):
         assert writes_of(saver, config) == [("c", 1)]
 
 
-# 17
+@pytest.mark.behaviour(17)
 @sync_and_async
 def test_writes_may_come_after_the_next_checkpoint(saver, calls):
     first = put(saver)
@@ -144,7 +146,7 @@ def test_writes_may_come_after_the_next_checkpoint(saver, calls):
     assert history["c"]["writes"] == [("task", "c", 1)]
 
 
-# 17
+@pytest.mark.behaviour(17)
 @sync_and_async
 def test_putting_an_id_again_replaces_it_and_keeps_its_writes(path, calls):
     with LogSaver(path) as saver:
@@ -169,7 +171,7 @@ def test_putting_an_id_again_replaces_it_and_keeps_its_writes(path, calls):
         saver._store.index._check()
 
 
-# 17
+@pytest.mark.behaviour(17)
 def test_a_child_of_a_replaced_checkpoint_keeps_the_values_it_was_put_with(saver):
     parent = put(saver, values={"c": "old"})
     child = put(saver, values={"c": "old"}, parent=parent, new_versions={})
@@ -177,13 +179,13 @@ def test_a_child_of_a_replaced_checkpoint_keeps_the_values_it_was_put_with(saver
     assert saver.get_tuple(child).checkpoint["channel_values"] == {"c": "old"}
 
 
-# 17
+@pytest.mark.behaviour(17)
 def test_writes_without_a_checkpoint_id_are_refused(saver):
     with pytest.raises(InvalidInputError, match="checkpoint_id"):
         saver.put_writes(make_config(), [("c", 1)], "task")
 
 
-# 18
+@pytest.mark.behaviour(18)
 @pytest.mark.parametrize("name", ["put_writes", "aput_writes"])
 def test_put_writes_takes_a_task_path(name):
     parameters = inspect.signature(getattr(LogSaver, name)).parameters
@@ -208,7 +210,7 @@ METADATA = {
 }
 
 
-# 19
+@pytest.mark.behaviour(19)
 @sync_and_async
 def test_metadata_of_any_type_comes_back_verbatim(path, calls):
     with LogSaver(path) as saver:
@@ -219,7 +221,7 @@ def test_metadata_of_any_type_comes_back_verbatim(path, calls):
         assert next(saver.threads()).metadata == METADATA
 
 
-# 19
+@pytest.mark.behaviour(19)
 def test_metadata_takes_in_what_the_config_says(saver):
     config = {
         **make_config(run_id="run", __pregel_internal="no", count=2, an_object=object()),
@@ -231,7 +233,7 @@ def test_metadata_takes_in_what_the_config_says(saver):
     assert found == {"step": 1, "note": "ab", "user": "user", "run_id": "run", "count": 2}
 
 
-# 20
+@pytest.mark.behaviour(20)
 def test_the_next_version_is_larger_and_unlike_that_of_another_branch(saver):
     version, seen = None, set()
     for _ in range(20):
@@ -243,7 +245,7 @@ def test_the_next_version_is_larger_and_unlike_that_of_another_branch(saver):
         version = max(later)
 
 
-# 20
+@pytest.mark.behaviour(20)
 def test_versions_have_the_format_of_langgraphs_own_savers(saver):
     others = [InMemorySaver(), SqliteSaver(sqlite3.connect(":memory:"))]
     version = saver.get_next_version(None, None)
@@ -257,14 +259,14 @@ def test_versions_have_the_format_of_langgraphs_own_savers(saver):
     others[1].conn.close()
 
 
-# 20
+@pytest.mark.behaviour(20)
 @pytest.mark.parametrize(("current", "counter"), [(7, 8), (7.0, 8), ("7", 8), (None, 1)])
 def test_versions_of_other_kinds_can_be_continued(saver, current, counter):
     version = saver.get_next_version(current, None)
     assert version.startswith(f"{counter:032}.")
 
 
-# 21
+@pytest.mark.behaviour(21)
 @pytest.mark.parametrize("reopen", [False, True])
 def test_branches_with_equal_versions_keep_their_own_values(path, reopen):
     with LogSaver(path) as saver:
@@ -288,7 +290,7 @@ def _check_branches(saver, left, right):
             assert saver.get_tuple(config).checkpoint["channel_values"] == {"c": value}
 
 
-# 21
+@pytest.mark.behaviour(21)
 def test_namespaces_and_threads_with_equal_versions_keep_their_own_values(saver):
     places = [("t", ""), ("t", "sub"), ("u", "")]
     roots = [
@@ -304,7 +306,7 @@ def test_namespaces_and_threads_with_equal_versions_keep_their_own_values(saver)
 # -- arguments and results
 
 
-# 22
+@pytest.mark.behaviour(22)
 @sync_and_async
 def test_nothing_that_is_passed_in_is_changed(saver, calls):
     asked = calls(saver)
@@ -327,7 +329,7 @@ def test_nothing_that_is_passed_in_is_changed(saver, calls):
     assert arguments == before
 
 
-# 22
+@pytest.mark.behaviour(22)
 @sync_and_async
 def test_nothing_that_was_passed_in_is_kept_by_reference(saver, calls):
     asked = calls(saver)
@@ -355,7 +357,7 @@ def test_nothing_that_was_passed_in_is_kept_by_reference(saver, calls):
     assert found.pending_writes == [("task", "list", [1])]
 
 
-# 22
+@pytest.mark.behaviour(22)
 def test_a_child_does_not_share_what_was_changed_in_the_parents_versions_after_its_put(saver):
     """The saver remembers the parent's versions to share values; it must remember a copy."""
     parent = make_checkpoint({"c": "old"}, versions={"c": 1})
@@ -365,7 +367,7 @@ def test_a_child_does_not_share_what_was_changed_in_the_parents_versions_after_i
     assert saver.get_tuple(child).checkpoint["channel_values"] == {"c": "new"}
 
 
-# 22
+@pytest.mark.behaviour(22)
 def test_what_was_read_can_be_changed_without_changing_what_is_stored(saver):
     stored = put(saver, values={"c": [1]}, metadata={"nested": {"f": [1]}})
     saver.put_writes(stored, [("c", [1])], "task")
@@ -384,7 +386,7 @@ def test_what_was_read_can_be_changed_without_changing_what_is_stored(saver):
         assert found.config == stored
 
 
-# 23
+@pytest.mark.behaviour(23)
 @sync_and_async
 def test_put_returns_a_config_of_exactly_three_keys(saver, calls):
     config = {
@@ -399,7 +401,7 @@ def test_put_returns_a_config_of_exactly_three_keys(saver, calls):
     assert calls(saver).get_tuple(stored).config == stored
 
 
-# 23
+@pytest.mark.behaviour(23)
 def test_put_without_a_namespace_returns_the_root_namespace(saver):
     checkpoint = make_checkpoint()
     stored = saver.put(make_config(1, ns=None), checkpoint, {}, {})
