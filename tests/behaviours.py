@@ -824,10 +824,10 @@ BEHAVIOURS = [
     ),
     without(
         35,
-        "a coroutine is told in its own loop",
-        "durability.py",
-        "                    loop.call_soon_threadsafe(self._settle, settled)\n",
-        "                    self._settle(settled)\n",
+        "a sync method may be called inside a running loop",
+        "saver.py",
+        "        self._do(call, waits=waits_for_storage(self.fsync, config))\n        return",
+        '        __import__("asyncio").run(self._do_async(call, waits=True))\n        return',
     ),
     without(
         36,

@@ -2,6 +2,7 @@
 
 import operator
 import os
+from decimal import Decimal
 from typing import Annotated, TypedDict
 from uuid import UUID, uuid4
 
@@ -173,6 +174,15 @@ def test_a_run_id_is_found_as_text_and_as_number(saver, stored_as, asked_as):
     chain(saver, 1, run_id=stored_as(3))
     kept = chain(saver, 1, run_id=stored_as(33))
     saver.delete_for_runs([asked_as(3)])
+    assert ids(saver.list(None)) == [id_of(kept[0])]
+
+
+@pytest.mark.behaviour(42)
+def test_another_run_is_left_alone_also_if_the_index_cannot_tell(saver):
+    """Of a number that is no plain one, the index only knows that there is a run id."""
+    kept = chain(saver, 1, run_id=Decimal(4))
+    chain(saver, 1, run_id=Decimal(3))
+    saver.delete_for_runs([3])
     assert ids(saver.list(None)) == [id_of(kept[0])]
 
 

@@ -111,6 +111,7 @@ leave()
     assert outcome.acknowledged == 1
 
 
+@pytest.mark.behaviour(33)
 def test_exit_syncs_the_async_puts_that_are_still_pending(path):
     """The sync under way covers the first of them only."""
     outcome = run_script(
@@ -130,6 +131,7 @@ leave()
     assert outcome.acknowledged == 20
 
 
+@pytest.mark.behaviour(33)
 def test_exit_with_a_sync_under_way(path):
     outcome = run_script(
         path,
@@ -412,6 +414,7 @@ leave()
     check_log(path, outcome)
 
 
+@pytest.mark.behaviour(33)
 def test_all_threads_but_the_main_one_are_daemons(path):
     outcome = run_script(
         path,

@@ -36,6 +36,15 @@ HERE = Path(__file__).parent
 PAGE = HERE.parent.joinpath("docs", "format.md").read_text(encoding="utf-8")
 GOLDEN = HERE / "data" / "format-1.log"
 TS = "2026-01-02T03:04:05.000006+00:00"
+# What the worked example puts.
+CHECKPOINT = {
+    "v": 4,
+    "id": "c1",
+    "ts": TS,
+    "channel_versions": {"x": 1, "n": 2},
+    "versions_seen": {},
+    "channel_values": {"x": "hi", "n": None},
+}
 
 
 # -- the page
@@ -154,14 +163,7 @@ def test_the_saver_opens_the_example_before_the_delete(tmp_path):
         "checkpoint_ns": "",
         "checkpoint_id": "c1",
     }
-    assert found.checkpoint == {
-        "v": 4,
-        "id": "c1",
-        "ts": TS,
-        "channel_versions": {"x": 1, "n": 2},
-        "versions_seen": {},
-        "channel_values": {"x": "hi", "n": None},
-    }
+    assert found.checkpoint == CHECKPOINT
     assert found.metadata == {"step": 0}
     assert found.parent_config is None
     assert found.pending_writes == [("k1", "y", 7)]
@@ -208,16 +210,8 @@ def test_the_saver_writes_the_example_byte_by_byte(tmp_path):
     path = tmp_path / "agent.log"
     with mock.patch("os.urandom", lambda size: bytes(range(size))):
         saver = LogSaver(path)
-    checkpoint = {
-        "v": 4,
-        "id": "c1",
-        "ts": TS,
-        "channel_versions": {"x": 1, "n": 2},
-        "versions_seen": {},
-        "channel_values": {"x": "hi", "n": None},
-    }
     with saver:
-        config = saver.put(in_thread("t"), checkpoint, {"step": 0}, {"x": 1, "n": 2})
+        config = saver.put(in_thread("t"), CHECKPOINT, {"step": 0}, {"x": 1, "n": 2})
         saver.put_writes(config, [("y", 7)], "k1")
         saver.delete_thread("t")
         assert path.read_bytes().hex(" ") == example().hex(" ")

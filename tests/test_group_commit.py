@@ -400,19 +400,16 @@ def test_a_burst_of_async_puts_needs_few_syncs(disk, saver):
 
 @pytest.mark.parametrize("mode", ["sync", "exit", None])
 def test_a_put_in_any_other_mode_waits_for_its_sync(disk, saver, mode):
-    disk.hold()
-    caller = Caller(put_in_mode, saver, mode)
-    assert disk.sync_begins()
-    assert caller.waits()
-    disk.let_go()
-    assert caller.has_returned()
-    assert len(disk.durable()) == 1
+    check_that_it_waits(disk, saver, mode)
 
 
 def test_fsync_always_waits_in_async_mode_too(disk, open_saver):
-    saver = open_saver(fsync="always")
+    check_that_it_waits(disk, open_saver(fsync="always"), "async")
+
+
+def check_that_it_waits(disk, saver, mode):
     disk.hold()
-    caller = Caller(put_in_mode, saver, "async")
+    caller = Caller(put_in_mode, saver, mode)
     assert disk.sync_begins()
     assert caller.waits()
     disk.let_go()
