@@ -364,24 +364,25 @@ BEHAVIOURS = [
         16,
         "special channels have places of their own",
         "putting.py",
-        "slot_of(channel, len(rows))",
-        "len(rows)",
+        "slot_of(channel, number)",
+        "number",
     ),
     without(
         17,
         "writes may come before their checkpoint",
         "index.py",
-        "        tasks = ns.writes.get(checkpoint_id)\n        if tasks",
-        "        if checkpoint_id not in ns.listed:\n            return\n"
-        "        tasks = ns.writes.get(checkpoint_id)\n        if tasks",
+        "        tasks = writes.get(checkpoint_id)\n",
+        "        if checkpoint_id not in thread.namespaces[name].listed:\n            return\n"
+        "        tasks = writes.get(checkpoint_id)\n",
     ),
     without(
         17,
         "and after the next one",
         "index.py",
-        "        tasks = ns.writes.get(checkpoint_id)\n        if tasks",
-        "        if ns.ids and checkpoint_id < ns.ids[-1]:\n            return\n"
-        "        tasks = ns.writes.get(checkpoint_id)\n        if tasks",
+        "        tasks = writes.get(checkpoint_id)\n",
+        "        if checkpoint_id < max(thread.namespaces[name].ids, default=''):\n"
+        "            return\n"
+        "        tasks = writes.get(checkpoint_id)\n",
     ),
     without(
         17,
@@ -408,17 +409,16 @@ BEHAVIOURS = [
         19,
         "metadata takes in what the config says",
         "putting.py",
-        "    kept_metadata = get_checkpoint_metadata(config, metadata)\n",
+        "    kept_metadata = get_checkpoint_metadata(_without_chain(config), metadata)\n",
         "    kept_metadata = dict(metadata)\n",
     ),
     without(
         19,
         "metadata goes through the serializer",
         "putting.py",
-        "        stored_metadata = whole(dumps(kept_metadata))\n",
-        '        json = __import__("json")\n'
-        "        plain = json.loads(json.dumps(kept_metadata, default=str))\n"
-        "        stored_metadata = whole(dumps(plain))\n",
+        "dumps(kept_metadata)",
+        "(lambda json: dumps(json.loads(json.dumps(kept_metadata, default=str))))("
+        '__import__("json"))',
     ),
     without(
         20,
@@ -438,7 +438,7 @@ BEHAVIOURS = [
         21,
         "a child's values are those of its own branch",
         "bases.py",
-        "if base is None or base.checkpoint_id != address.checkpoint_id or",
+        "if base is None or base.checkpoint_id != checkpoint_id or",
         "if base is None or",
     ),
     without(
@@ -452,23 +452,23 @@ BEHAVIOURS = [
         22,
         "the versions are not kept by reference",
         "putting.py",
-        "        self._versions = dict(self._arguments[1].get",
-        "        self._versions = (self._arguments[1].get",
+        "epoch, dict(versions), drafts",
+        "epoch, versions, drafts",
     ),
     without(
         23,
         "put returns three keys",
         "putting.py",
-        '                "checkpoint_id": record.checkpoint_id,\n            }',
-        '                "checkpoint_id": record.checkpoint_id,\n'
+        '                "checkpoint_id": checkpoint_id,\n            }',
+        '                "checkpoint_id": checkpoint_id,\n'
         '                "checkpoint_map": {},\n            }',
     ),
     without(
         23,
         "and the root namespace is one of them",
         "putting.py",
-        '                "checkpoint_ns": record.ns,\n',
-        '                **({"checkpoint_ns": record.ns} if record.ns else {}),\n',
+        '                "checkpoint_ns": ns,\n',
+        '                **({"checkpoint_ns": ns} if ns else {}),\n',
     ),
     # -- deleting, copying, pruning
     without(
@@ -672,34 +672,31 @@ BEHAVIOURS = [
         29,
         "it follows parents",
         "reading.py",
-        "    while found is not None and (parent_id := found.entry.parent_id) is not None:",
-        "    while found is not None and (\n"
-        "        parent_id := store.view()\n"
-        "        .namespace(address.thread_id, address.ns)\n"
-        "        .below(found.key.checkpoint_id)\n"
-        "    ) is not None:",
+        "                next_id = entry.parent_id\n",
+        "                next_id = ns.below(next_id)\n",
     ),
     without(
         29,
         "it stops at a cycle",
         "reading.py",
-        "        if parent_id in seen:\n            return\n",
-        "",
+        "                entry = None if ns is None or next_id in seen else",
+        "                entry = None if ns is None else",
     ),
     without(
         29,
         "the seed's own writes are included",
         "reading.py",
-        "            if write.channel in missing:",
-        "            own = found.log.checkpoint(found.entry.offset, found.entry.size).channels\n"
-        "            if write.channel in missing - own.keys():",
+        "        if writes:\n            for write in _writes_to(",
+        "        if writes and missing.isdisjoint(log.checkpoint(entry.offset).channels):\n"
+        "            for write in _writes_to(",
     ),
     without(
         29,
         "the target's own are not",
         "reading.py",
-        "    seen: set[str] = set()\n    while found",
-        "    seen: set[str] = set()\n    yield from [found] if found else []\n    while found",
+        "    next_id, at_once = found.entry.parent_id,",
+        "    yield found.log, Ancestor(found.key.checkpoint_id, found.entry, found.writes)\n"
+        "    next_id, at_once = found.entry.parent_id,",
     ),
     without(
         30,
@@ -826,8 +823,8 @@ BEHAVIOURS = [
         35,
         "a sync method may be called inside a running loop",
         "saver.py",
-        "        self._do(call, waits=waits_for_storage(self.fsync, config))\n        return",
-        '        __import__("asyncio").run(self._do_async(call, waits=True))\n        return',
+        "        self._do(call, waits_for_storage(self.fsync, config))\n        return",
+        '        __import__("asyncio").run(self._do_async(call, True))\n        return',
     ),
     without(
         36,
@@ -847,11 +844,8 @@ BEHAVIOURS = [
         37,
         "a smaller id is not an ancestor",
         "reading.py",
-        "            key = found.key._replace(checkpoint_id=parent_id)\n            found",
-        "            parent_id = ns.below(found.key.checkpoint_id)\n"
-        "            if parent_id is None:\n                return\n"
-        "            entry = ns.listed[parent_id]\n"
-        "            key = found.key._replace(checkpoint_id=parent_id)\n            found",
+        "ns.find(next_id)\n                if ns is None",
+        "ns.find(ns.below(max(seen)))\n                if ns is None",
     ),
     without(
         37,
