@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from bench.recording import WRITING, Trace
-from bench.savers import ASYNC_SAVERS, SAVERS
+from bench.savers import ASYNC_SAVERS, ENCRYPTED_SAVERS, SAVERS
 from logsaver import LogSaver
 
 SERDE = "floor: serde alone"
@@ -108,7 +108,8 @@ def one_round(name: str, trace: Trace) -> Times:
             return {"put": _floor(name, trace, where)}
         if name in ASYNC_SAVERS:
             return asyncio.run(_replayed_async(name, trace, where))
-        with SAVERS[name](where) as saver:
+        opener = SAVERS.get(name) or ENCRYPTED_SAVERS[name]
+        with opener(where) as saver:
             return {**replay(saver, trace), **read_back(saver, trace)}
 
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
-from logsaver import LogSaver
+from logsaver import AesGcmCipher, LogSaver
 
 MEMORY = "InMemorySaver"
 SQLITE = "SqliteSaver"
@@ -28,6 +29,9 @@ LMDB = "LMDBSaver"
 LOG_SYNC = "LogSaver sync"
 LOG_ASYNC = "LogSaver async"
 LOG_NEVER = "LogSaver fsync=never"
+SQLITE_EAX = "SqliteSaver synchronous=OFF, AES-EAX"
+LOG_EAX = "LogSaver async, AES-EAX"
+LOG_GCM = "LogSaver async, AES-GCM"
 
 Opener = Callable[[Path], AbstractContextManager[Any]]
 LMDB_MAP = 4 << 30
@@ -42,10 +46,10 @@ def _sqlite(directory: Path) -> AbstractContextManager[Any]:
 
 
 @contextmanager
-def _sqlite_off(directory: Path) -> Iterator[Any]:
+def _sqlite_off(directory: Path, serde: EncryptedSerializer | None = None) -> Iterator[Any]:
     with closing(sqlite3.connect(directory / "agent.db", check_same_thread=False)) as connection:
         connection.execute("PRAGMA synchronous=OFF")
-        yield SqliteSaver(connection)
+        yield SqliteSaver(connection, serde=serde)
 
 
 @contextmanager
@@ -78,6 +82,16 @@ SAVERS: dict[str, Opener] = {
     LOG_ASYNC: _log(fsync="auto"),
     LOG_SYNC: _log(fsync="always"),
     LOG_NEVER: _log(fsync="never"),
+}
+
+
+# For the bars of encryption; not in the tables. Of keys it does not matter which.
+EAX = EncryptedSerializer.from_pycryptodome_aes(key=bytes(32))
+GCM = EncryptedSerializer(AesGcmCipher(bytes(32)))
+ENCRYPTED_SAVERS: dict[str, Opener] = {
+    SQLITE_EAX: lambda directory: _sqlite_off(directory, EAX),
+    LOG_EAX: _log(serde=EAX),
+    LOG_GCM: _log(serde=GCM),
 }
 
 

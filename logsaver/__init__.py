@@ -1,5 +1,6 @@
 """A LangGraph checkpointer in one append-only file."""
 
+from logsaver.aesgcm import AesGcmCipher
 from logsaver.codec import Undecodable
 from logsaver.errors import (
     ClosedLogError,
@@ -7,6 +8,7 @@ from logsaver.errors import (
     InvalidInputError,
     LockTimeoutError,
     LogFileError,
+    LogKeyError,
     LogOpenError,
     LogReadError,
     LogReplacedError,
@@ -33,12 +35,14 @@ from logsaver.inspecting import (
     usage,
 )
 from logsaver.reading import ThreadInfo
+from logsaver.rekeying import rekey
 from logsaver.repair import Damage, RepairReport, VerifyReport, repair, verify
 from logsaver.saver import LogSaver, Stats
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AesGcmCipher",
     "ChannelUsage",
     "ClosedLogError",
     "CorruptLogError",
@@ -46,6 +50,7 @@ __all__ = [
     "InvalidInputError",
     "LockTimeoutError",
     "LogFileError",
+    "LogKeyError",
     "LogOpenError",
     "LogReadError",
     "LogReplacedError",
@@ -70,6 +75,7 @@ __all__ = [
     "ValueDecodeError",
     "ValueEncodeError",
     "VerifyReport",
+    "rekey",
     "repair",
     "restore",
     "stored",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from logsaver.errors import RESTORE_OR_REPAIR, CorruptLogError
+from logsaver.cipher import Cipher, encoder, new_header, sealing_of
+from logsaver.errors import RESTORE_OR_REPAIR, CorruptLogError, LogWriteError
 from logsaver.frame import (
     CHECKSUM_AT,
     HEADER_CHECKSUM_AT,
-    FileHeader,
+    LAST_GENERATION,
     Frame,
-    encode_frame,
 )
 from logsaver.index import Index
 from logsaver.log import Log
@@ -33,12 +33,17 @@ WRITE_SIZE: Final = 1 << 20
 class Copy:
     """The frames of a log as a new generation, and the index of it. References are translated."""
 
-    def __init__(self, source: Log, file: LogFile) -> None:
+    def __init__(self, source: Log, file: LogFile, cipher: Cipher | None) -> None:
+        """`cipher` is that of the copy; None for one that is not encrypted."""
         self.source = source
         header = source.header
-        self.header = FileHeader(
-            header.file_id, header.generation + 1, header.flags, header.key_check
-        )
+        if header.generation >= LAST_GENERATION:
+            raise LogWriteError(
+                source.path, "it was rewritten as often as can be counted; move it to a new log"
+            )
+        self.header = new_header(source.path, header.file_id, header.generation + 1, cipher)
+        self.sealing = sealing_of(source.path, self.header, cipher)
+        self._encode = encoder(self.header, self.sealing)
         self.index = Index()
         self.end = self.header.data_start
         self.last = self.seed = self.header.seed
@@ -75,7 +80,7 @@ class Copy:
             return
         self._places[frame.offset] = self.end
         moved = self._moved(record)
-        if moved is record:
+        if moved is record and self.source.sealing is None:
             self._add(record, frame.kind, bytes(frame.payload))
         else:
             self._add(moved)
@@ -94,7 +99,12 @@ class Copy:
     def _value(self, stored: Stored) -> Stored:
         if type(stored) is int:
             return self._place(stored)
-        return relocated(stored, self._range) if is_in_pieces(stored) else stored
+        try:
+            return relocated(stored, self._range) if is_in_pieces(stored) else stored
+        except ValueError as error:
+            raise CorruptLogError(
+                self.source.path, self._position, f"{error}; {RESTORE_OR_REPAIR}"
+            ) from error
 
     def _range(self, piece: Range) -> Range:
         return piece._replace(offset=self._place(piece.offset))
@@ -110,7 +120,7 @@ class Copy:
     def _add(self, record: Record, kind: int | None = None, payload: bytes = b"") -> None:
         if kind is None:
             kind, payload = encode(record)
-        frame, self.last = encode_frame(kind, payload, self.end, self.last, self.synced, self.seed)
+        frame, self.last = self._encode(kind, payload, self.end, self.last, self.synced)
         self.index.apply(record, self.end, len(frame))
         self.last_at = self.end + CHECKSUM_AT
         self.end += len(frame)

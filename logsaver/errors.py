@@ -5,6 +5,7 @@
     │   ├── LogOpenError             (OSError) it cannot be opened or created
     │   ├── NotALogError             it is not a logsaver file
     │   ├── UnsupportedFormatError   a newer logsaver wrote it
+    │   ├── LogKeyError              the key and the log do not go together
     │   ├── CorruptLogError          bytes that were safely stored are damaged; has .offset
     │   ├── LockTimeoutError         (TimeoutError) another process does not let go of its lock
     │   ├── LogReadError             (OSError) the operating system cannot read it
@@ -58,6 +59,10 @@ class NotALogError(LogFileError):
 
 class UnsupportedFormatError(LogFileError):
     """Raised when a newer logsaver wrote the file, or a part of it."""
+
+
+class LogKeyError(LogFileError):
+    """Raised when a log is encrypted and the key is missing or another, or when it is not."""
 
 
 class CorruptLogError(LogFileError):

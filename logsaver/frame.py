@@ -20,7 +20,8 @@ from zlib import crc32
 
 FILE_MAGIC: Final = b"\x89LSV\r\n\x1a\n"  # not text, and mangled by anything that treats it so
 FORMAT_VERSION: Final = 1
-KNOWN_FLAGS: Final = 0
+ENCRYPTED: Final = 1  # a flag of the file header, and then of each of its frames
+KNOWN_FLAGS: Final = ENCRYPTED
 
 _FILE_HEADER: Final = struct.Struct("<8sHHI16sQ20s")  # the checksum follows
 _CHECKSUM: Final = struct.Struct("<I")
@@ -39,6 +40,7 @@ CHECKSUM_SIZE: Final = _CHECKSUM.size
 
 MAX_PAYLOAD: Final = 1 << 30  # believed before anything is allocated
 MAX_KEY_CHECK: Final = 4096
+LAST_GENERATION: Final = (1 << 64) - 1
 
 _pack_frame_header = _FRAME_HEADER.pack
 _unpack_frame_header = _FRAME_HEADER.unpack_from
@@ -138,11 +140,17 @@ class FrameHead(NamedTuple):
 
 
 def encode_frame(
-    kind: int, payload: bytes, offset: int, previous: int, synced_upto: int, seed: int
+    kind: int,
+    payload: bytes,
+    offset: int,
+    previous: int,
+    synced_upto: int,
+    seed: int,
+    flags: int = 0,
 ) -> tuple[bytes, int]:
     """The bytes of a frame, and its checksum for the next frame's `previous`."""
     head = _pack_frame_header(
-        FRAME_MAGIC, kind, 0, 0, len(payload), previous, offset, synced_upto, crc32(payload)
+        FRAME_MAGIC, kind, flags, 0, len(payload), previous, offset, synced_upto, crc32(payload)
     )
     checksum = crc32(head, seed)
     return b"".join((head, _pack_checksum(checksum), payload)), checksum

@@ -146,7 +146,7 @@ class _LogHoldings:
     tells_slots = True
 
     def __init__(self, saver: LogSaver) -> None:
-        self._serde = saver.serde
+        self._serde = saver._serde  # noqa: SLF001 - what makes values, not what encrypts frames
         self._store = saver._store  # noqa: SLF001 - the same package
 
     def threads(self) -> list[str]:

@@ -115,7 +115,7 @@ class Namespace:
         for checkpoint_id, earlier in writes.items():
             tasks = self.writes.setdefault(checkpoint_id, {})
             for task_id, entries in earlier.items():
-                tasks[task_id] = entries + tasks.get(task_id, ())
+                tasks[task_id] = _first_and_last(entries + tasks.get(task_id, ()))
 
     def is_empty(self) -> bool:
         return not (self.listed or self.hidden or self.writes)
@@ -139,6 +139,19 @@ class Namespace:
                 for entry in self.writes_of(checkpoint_id)
             )
         )
+
+
+def _first_and_last(entries: tuple[WritesEntry, ...]) -> tuple[WritesEntry, ...]:
+    """Without those in between, where the same writes were put more than twice.
+
+    Of ordinary writes the first ones count, of special ones the last; so nothing changes. But
+    threads that are copied back and forth would double their writes each time.
+    """
+    if len(entries) == len(set(entries)):
+        return entries
+    first = {entry: at for at, entry in reversed([*enumerate(entries)])}
+    last = {entry: at for at, entry in enumerate(entries)}
+    return tuple(entries[at] for at in sorted({*first.values(), *last.values()}))
 
 
 class Thread:

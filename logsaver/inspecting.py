@@ -140,7 +140,8 @@ def stored(saver: LogSaver, config: RunnableConfig) -> Iterator[StoredCheckpoint
             continue
         for checkpoint_id in _ids(store, wanted.thread_id, name):
             if wanted.checkpoint_id in (None, checkpoint_id):
-                found = _look_up(store, saver.serde, Address(wanted.thread_id, name, checkpoint_id))
+                address = Address(wanted.thread_id, name, checkpoint_id)
+                found = _look_up(store, _serde_of(saver), address)
                 if found is not None:
                     yield found
 
@@ -303,7 +304,7 @@ def restore(saver: LogSaver, items: Iterable[StoredCheckpoint | StoredWrites]) -
     """
     clone = copy.copy(saver)
     clone.fsync = "never"  # one sync at the end instead of one for each
-    raw = clone.serde = _Raw(saver.serde)
+    raw = clone.serde = _Raw(_serde_of(saver))
     digests: dict[tuple[str, str, str | None], dict[str, bytes]] = {}
     checkpoints = 0
     for item in items:
@@ -395,6 +396,10 @@ def _hide(store: Store, address: Address) -> None:
     assert address.checkpoint_id is not None
     change = Forgotten(address.thread_id, address.ns, [], [address.checkpoint_id])
     store.waiting.insist(lambda: store.change(lambda _log, _index: ForgetRecord([change])))
+
+
+def _serde_of(saver: LogSaver) -> SerializerProtocol:
+    return saver._serde  # noqa: SLF001 - what makes values, where the frames are encrypted
 
 
 def _store_of(saver: LogSaver) -> Store:

@@ -12,6 +12,7 @@ import contextlib
 from typing import Final, TypeVar
 
 from logsaver.cache import Recent
+from logsaver.cipher import Cipher, Encode, Sealing, encoder, record_in
 from logsaver.disk import UNLOCK
 from logsaver.durability import Committer
 from logsaver.errors import (
@@ -32,7 +33,6 @@ from logsaver.frame import (
     Frame,
     decode_frame,
     decode_head,
-    encode_frame,
 )
 from logsaver.logfile import COPY_CHUNK, LogFile
 from logsaver.pieces import Value
@@ -44,7 +44,6 @@ from logsaver.record import (
     VouchRecord,
     WritesRecord,
     encode,
-    record_of,
 )
 from logsaver.recovery import read_header
 
@@ -57,20 +56,33 @@ _R = TypeVar("_R", CheckpointRecord, WritesRecord)
 class Log:
     """An open log file and what has been read from it."""
 
-    __slots__ = ("cache", "committer", "file", "header", "path", "seed", "values")
+    __slots__ = (
+        "cache", "committer", "encode", "file", "header", "path", "sealing", "seed", "values"
+    )  # fmt: skip
 
     def __init__(
-        self, file: LogFile, header: FileHeader, *, cache_bytes: int = DEFAULT_CACHE_BYTES
+        self,
+        file: LogFile,
+        header: FileHeader,
+        sealing: Sealing | None = None,
+        *,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
     ) -> None:
         self.file = file
         self.header = header
         self.path = file.path
         self.seed = header.seed
+        self.sealing = sealing  # if the frames are encrypted
+        self.encode: Encode = encoder(header, sealing)
         # Frames by their offset; and values, put together from their pieces, by offset and number.
         self.cache: Recent[int, Record] = Recent(cache_bytes // 2)
         self.values: Recent[tuple[int, int], Value] = Recent(cache_bytes // 2)
         # A `Syncer` and not a method: the two would keep each other, and the file, alive.
         self.committer = Committer(self.path, Syncer(file, header), at=header.data_start)
+
+    @property
+    def cipher(self) -> Cipher | None:
+        return None if self.sealing is None else self.sealing.cipher
 
     # -- reading
 
@@ -121,7 +133,7 @@ class Log:
 
     def decode(self, frame: Frame) -> Record:
         try:
-            return record_of(frame)
+            return record_in(frame, self.sealing)
         except BadRecordError as error:
             raise CorruptLogError(
                 self.path, frame.offset, f"{error}; {RESTORE_OR_REPAIR}"
@@ -151,7 +163,7 @@ class Log:
         file, synced = self.file, self.committer.synced
         if synced < end:
             return
-        frame, _ = encode_frame(*payload_of(VouchRecord()), end, last, synced, self.seed)
+        frame, _ = self.encode(*payload_of(VouchRecord()), end, last, synced)
         with contextlib.suppress(OSError, LogFileError):
             try:
                 if file.try_lock() and file.end() == end and has_checksum(file, last_at, last):

@@ -6,9 +6,9 @@ import contextlib
 import logging
 import os
 
+from logsaver.cipher import Cipher, check_cipher, new_header, sealing_of
 from logsaver.disk import READ, Disk
 from logsaver.errors import LogOpenError, LogReplacedError
-from logsaver.frame import FileHeader
 from logsaver.log import Log
 from logsaver.logfile import LogFile
 from logsaver.recovery import read_header
@@ -18,21 +18,24 @@ from logsaver.waiting import LockBusyError
 logger = logging.getLogger("logsaver")
 
 
-def open_log(disk: Disk, path: str, *, read_only: bool) -> Log:
+def open_log(disk: Disk, path: str, *, read_only: bool, cipher: Cipher | None = None) -> Log:
     """Open the log at `path`. An empty or missing file becomes a new log, unless read-only.
 
     Raises `LockBusyError` while somebody else is making it.
     """
     made: tuple[int, int] | None = None
+    if cipher is not None and not read_only and disk.identity_at(path) is None:
+        check_cipher(path, cipher)  # before there is a file
     while True:
         file = LogFile.open(disk, path, read_only=read_only)
         try:
             if read_only or file.end():
-                log = Log(file, read_header(file))
+                header = read_header(file)
+                log = Log(file, header, sealing_of(path, header, cipher))
                 log.committer.sync.name_is_safe = file.identity == made
                 _warn_of_network(file)
                 return log
-            made = _create(disk, file)
+            made = _create(disk, file, cipher)
         except BaseException:
             file.close()
             raise
@@ -40,7 +43,7 @@ def open_log(disk: Disk, path: str, *, read_only: bool) -> Log:
             file.close()
 
 
-def _create(disk: Disk, empty: LogFile) -> tuple[int, int] | None:
+def _create(disk: Disk, empty: LogFile, cipher: Cipher | None) -> tuple[int, int] | None:
     """Put a new log in place of the empty file and return its identity.
 
     None if somebody was faster.
@@ -50,12 +53,13 @@ def _create(disk: Disk, empty: LogFile) -> tuple[int, int] | None:
     # Whoever was faster held the lock of this very file, and then took its name away.
     if not empty.has_its_name():
         return None
+    header = new_header(empty.path, os.urandom(16), 0, cipher)
     try:
         successor = Successor.claim(disk, empty.path)
         if successor is None:
             raise LockBusyError
         try:
-            successor.file.write(FileHeader(os.urandom(16)).encode(), 0)
+            successor.file.write(header.encode(), 0)
             try:
                 successor.install(empty)
             except InUseError:
@@ -84,7 +88,7 @@ def reopen_log(log: Log, *, read_only: bool) -> Log:
             "the file was replaced by another log while this saver had it open. Close this saver; "
             "then put the file back, or open the new one with a new saver",
         )
-    return Log(file, header)
+    return Log(file, header, sealing_of(log.path, header, log.cipher))
 
 
 def lock_holder(disk: Disk, path: str) -> int | None:

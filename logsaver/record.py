@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import ormsgpack
 
-from logsaver.frame import Frame
+from logsaver.frame import ENCRYPTED, Frame
 from logsaver.value import Stored, is_own, is_stored, is_whole
 
 
@@ -142,6 +142,8 @@ def encode(record: Record) -> tuple[int, bytes]:
 
 def record_of(frame: Frame) -> Record:
     """The record in a frame. Raises `BadRecordError` or `UnknownKindError`."""
+    if frame.flags == ENCRYPTED:
+        raise BadRecordError("the frame is encrypted, in a log that is not")
     if frame.flags:
         # Under a flag of a later version, bytes that decode by chance do not mean what they say.
         raise UnknownKindError(f"has flags {frame.flags:#x}, which this version does not know")

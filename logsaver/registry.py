@@ -10,6 +10,8 @@ import os
 import threading
 import weakref
 
+from logsaver.cipher import Cipher, sealing_of
+from logsaver.errors import LogFileError
 from logsaver.logfile import close_in_child, opening
 from logsaver.store import DEFAULT_LOCK_TIMEOUT, Store
 
@@ -23,19 +25,22 @@ def open_store(
     *,
     read_only: bool = False,
     promises: bool = True,
+    cipher: Cipher | None = None,
     lock_timeout: float = DEFAULT_LOCK_TIMEOUT,
 ) -> Store:
     """The store of this file, opened if this process has it not open yet."""
     path = os.path.realpath(path)  # a symlink stays one when the log behind it is replaced
     if not read_only:
         with _lock:
-            if (shared := _share(path, promises=promises)) is not None:
+            if (shared := _share(path, promises=promises, cipher=cipher)) is not None:
                 return shared
     # Without our lock: it may have to wait for another process, and nobody who opens something
     # else, or forks, has to wait for that.
-    store = Store(path, read_only=read_only, promises=promises, lock_timeout=lock_timeout)
+    store = Store(
+        path, read_only=read_only, promises=promises, cipher=cipher, lock_timeout=lock_timeout
+    )
     with _lock:
-        shared = None if read_only else _share(path, promises=promises)
+        shared = None if read_only else _share(path, promises=promises, cipher=cipher)
         if shared is None:
             _open_stores.add(store)
             if not read_only:
@@ -45,15 +50,26 @@ def open_store(
     return shared
 
 
-def _share(path: str, *, promises: bool) -> Store | None:
+def _share(path: str, *, promises: bool, cipher: Cipher | None) -> Store | None:
     """The store that somebody has opened already. The caller holds the lock."""
     store = _shared.get(path)
     # One whose file is gone is of no use to somebody who opens the path anew.
-    if store is None or not store.is_sound():
+    if store is None or not store.is_sound() or not _is_for(store, cipher):
         return None
     store.promises |= promises
     store.users += 1
     return store
+
+
+def _is_for(store: Store, cipher: Cipher | None) -> bool:
+    """Whether this cipher opens the log as well: nobody is given what another's key has opened."""
+    try:
+        with store.lock:
+            store.view()  # the log may have been encrypted anew meanwhile
+            sealing_of(store.path, store.log.header, cipher)
+    except LogFileError:
+        return False  # who opens the path anew is told what is wrong
+    return True
 
 
 def release_store(store: Store, *, sync: bool = False) -> None:

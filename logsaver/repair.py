@@ -11,12 +11,15 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from logsaver.arguments import path_of
+from logsaver.cipher import Sealing, cipher_of, record_in, sealing_of
 from logsaver.disk import DISK
-from logsaver.errors import LogOpenError
-from logsaver.frame import Frame
+from logsaver.errors import LogKeyError, LogOpenError
+from logsaver.frame import ENCRYPTED, FileHeader, Frame
 from logsaver.intact import Intact, Relocation, name_of
 from logsaver.logfile import LogFile
 from logsaver.record import (
@@ -25,8 +28,8 @@ from logsaver.record import (
     CheckpointRecord,
     Record,
     UnknownKindError,
+    VouchRecord,
     WritesRecord,
-    record_of,
 )
 from logsaver.recovery import frames, read_header, search_heads, watermark_of
 from logsaver.store import Store
@@ -54,6 +57,8 @@ class VerifyReport:
     safe_upto: int = 0
     """Up to here the log is known to have been on stable storage."""
     damage: list[Damage] = field(default_factory=list)
+    records_checked: bool = True
+    """False for an encrypted log without its key: then only checksums and chain were looked at."""
     torn_tail: Damage | None = None
     """What a crash left behind the last whole frame; opening for writing cuts it off."""
 
@@ -84,24 +89,38 @@ class _Unusable(NamedTuple):
     reason: str
 
 
-def verify(path: str | os.PathLike[str], *, progress: Progress | None = None) -> VerifyReport:
+# In place of a record that nobody has the key for: it says nothing of other frames.
+_NOT_CHECKED: Final = VouchRecord()
+
+
+def verify(
+    path: str | os.PathLike[str],
+    *,
+    serde: SerializerProtocol | None = None,
+    progress: Progress | None = None,
+) -> VerifyReport:
     """Check every byte of a log: checksums, chain, records, and that shared values are there.
 
     Raises what opening would raise if the file header cannot be read. Values are not decoded,
-    so no serializer is needed. `progress` is called with the bytes read and those of the log.
+    so no serializer is needed, except for the key of an encrypted log. Without it checksums and
+    chain are checked. `progress` is called with the bytes read and those of the log.
     """
     file = LogFile.open(DISK, path_of(path), read_only=True)
     try:
-        report = VerifyReport(file.path, file.end())
+        header, cipher = read_header(file), cipher_of(serde)
+        has_key = cipher is not None or not header.flags & ENCRYPTED
+        sealing = sealing_of(file.path, header, cipher) if has_key else None
+        report = VerifyReport(file.path, file.end(), records_checked=has_key)
         intact = Intact()
         gap: Damage | None = None  # the first place where no whole frame is
-        for found in _salvage(file, progress):
+        for found in _salvage(file, header, progress):
             if isinstance(found, Damage):
                 report.damage.append(found)
                 gap = gap or found
                 continue
-            frame, record = found
+            frame = found
             report.safe_upto = max(report.safe_upto, frame.synced_upto)
+            record = _record_or_why_not(frame, sealing) if has_key else _NOT_CHECKED
             if isinstance(record, _Unusable):
                 report.damage.append(Damage(frame.offset, frame.end, record.reason))
                 continue
@@ -111,16 +130,17 @@ def verify(path: str | os.PathLike[str], *, progress: Progress | None = None) ->
                 reason = f"values of {names} are not where they should be"
                 report.damage.append(Damage(frame.offset, frame.end, reason))
         if gap is not None:
-            _tell_torn_from_damaged(file, report, gap)
+            _tell_torn_from_damaged(file, header, report, gap)
     finally:
         file.close()
     return report
 
 
-def _tell_torn_from_damaged(file: LogFile, report: VerifyReport, gap: Damage) -> None:
+def _tell_torn_from_damaged(
+    file: LogFile, header: FileHeader, report: VerifyReport, gap: Damage
+) -> None:
     """By the rule that opening goes by; see recovery.py."""
-    seed = read_header(file).seed
-    report.safe_upto = watermark_of(file, seed=seed, start=gap.start, known=report.safe_upto)
+    report.safe_upto = watermark_of(file, seed=header.seed, start=gap.start, known=report.safe_upto)
     if gap.start < report.safe_upto:
         return
     report.torn_tail = Damage(gap.start, report.bytes, gap.reason)
@@ -131,12 +151,14 @@ def repair(
     path: str | os.PathLike[str],
     out: str | os.PathLike[str],
     *,
+    serde: SerializerProtocol | None = None,
     progress: Progress | None = None,
 ) -> RepairReport:
     """Write every intact record of the log at `path` to a new log at `out`.
 
     Whole frames behind damage are saved too. If a delete was in the damaged part, what it had
-    deleted is back. `out` must not exist, and does not exist if this fails.
+    deleted is back. `out` must not exist, and does not exist if this fails. An encrypted log needs
+    the serializer with its key, since a frame is bound to its place; the new log has the same key.
     `progress` is called with the bytes read and those of the log.
     """
     source, target = path_of(path), path_of(out)
@@ -144,9 +166,17 @@ def repair(
         raise LogOpenError(target, "this file exists; repair writes to a new one")
     file = LogFile.open(DISK, source, read_only=True)
     try:
-        read_header(file)  # before anything is made
+        # Before anything is made.
+        header, cipher = read_header(file), cipher_of(serde)
+        if header.flags & ENCRYPTED and cipher is None:
+            raise LogKeyError(
+                source,
+                "the log is encrypted, and each frame is bound to its place in it, so without the "
+                "key it cannot be put into another. Give the serializer: repair(path, out, serde=)",
+            )
+        sealing = sealing_of(source, header, cipher)
         try:
-            return _repair_into(target, file, progress)
+            return _repair_into(target, file, header, sealing, progress)
         except BaseException:
             # Half of a log would pass for all that could be saved.
             with contextlib.suppress(OSError):  # the first error is the one to report
@@ -156,22 +186,34 @@ def repair(
         file.close()
 
 
-def _repair_into(target: str, file: LogFile, progress: Progress | None) -> RepairReport:
-    store = Store(target)
+def _repair_into(
+    target: str,
+    file: LogFile,
+    header: FileHeader,
+    sealing: Sealing | None,
+    progress: Progress | None,
+) -> RepairReport:
+    store = Store(target, cipher=None if sealing is None else sealing.cipher)
     try:
-        return _copy_intact(file, store, progress)
+        return _copy_intact(file, header, sealing, store, progress)
     finally:
         store.close(sync=True)
 
 
-def _copy_intact(file: LogFile, store: Store, progress: Progress | None) -> RepairReport:
+def _copy_intact(
+    file: LogFile,
+    header: FileHeader,
+    sealing: Sealing | None,
+    store: Store,
+    progress: Progress | None,
+) -> RepairReport:
     report = RepairReport(file.path, store.path)
     intact, relocation = Intact(), Relocation()
-    for found in _salvage(file, progress):
-        if isinstance(found, Damage):
-            report.lost.append(found)
+    for frame in _salvage(file, header, progress):
+        if isinstance(frame, Damage):
+            report.lost.append(frame)
             continue
-        frame, record = found
+        record = _record_or_why_not(frame, sealing)
         if isinstance(record, _Unusable):
             report.lost.append(Damage(frame.offset, frame.end, record.reason))
             continue
@@ -192,16 +234,15 @@ def _copy_intact(file: LogFile, store: Store, progress: Progress | None) -> Repa
 
 
 def _salvage(
-    file: LogFile, progress: Progress | None
-) -> Iterator[tuple[Frame, Record | _Unusable] | Damage]:
+    file: LogFile, header: FileHeader, progress: Progress | None
+) -> Iterator[Frame | Damage]:
     """Every whole frame in file order, and what lies between them."""
-    header = read_header(file)
     seed, size = header.seed, file.end()
     position: int = header.data_start
     previous: int | None = seed
     while position < size:
         for frame in frames(file, seed=seed, start=position, previous=previous):
-            yield frame, _record_or_why_not(frame)
+            yield frame
             position = frame.end
             if progress is not None:
                 progress(position, size)
@@ -218,9 +259,9 @@ def _salvage(
         position, previous = following, None
 
 
-def _record_or_why_not(frame: Frame) -> Record | _Unusable:
+def _record_or_why_not(frame: Frame, sealing: Sealing | None) -> Record | _Unusable:
     try:
-        return record_of(frame)
+        return record_in(frame, sealing)
     except UnknownKindError as error:
         return _Unusable(f"the frame {error}; a newer logsaver wrote it")
     except BadRecordError as error:

@@ -15,8 +15,9 @@ is followed by others and means nothing.
 from __future__ import annotations
 
 import time
-from typing import Final
+from typing import Final, NamedTuple
 
+from logsaver.cipher import Cipher
 from logsaver.copying import Copy
 from logsaver.errors import LogFileError, LogWriteError
 from logsaver.store import Store
@@ -27,15 +28,21 @@ TRIES: Final = 50  # where an open file cannot be replaced
 PAUSE: Final = 0.02  # seconds
 
 
-def rewrite(store: Store) -> bool:
+class Key(NamedTuple):
+    """How a log is to be encrypted; without a cipher, not at all."""
+
+    cipher: Cipher | None
+
+
+def rewrite(store: Store, key: Key | None = None) -> bool:
     """Put a new generation in the log's place. False if somebody else is doing that.
 
-    If it fails, the log is as before.
+    It is encrypted as the log is, unless `key` says otherwise. If it fails, the log is as before.
     """
     pauses = [PAUSE] * TRIES
     while True:
         try:
-            return _rewrite(store)
+            return _rewrite(store, key)
         except InUseError as error:
             # Everything anew, the copy as well: meanwhile anybody may have appended.
             if not pauses:
@@ -47,7 +54,7 @@ def rewrite(store: Store) -> bool:
             raise _not_rewritten(store, error) from error
 
 
-def _rewrite(store: Store) -> bool:
+def _rewrite(store: Store, key: Key | None) -> bool:
     try:
         source = store.current()
     except LockBusyError:
@@ -56,7 +63,7 @@ def _rewrite(store: Store) -> bool:
     if successor is None:
         return False
     try:
-        copy = Copy(source, successor.file)
+        copy = Copy(source, successor.file, source.cipher if key is None else key.cipher)
         copy.catch_up()
         copy.seal()
         return store.waiting.insist(lambda: store.replace(copy, successor))

@@ -27,6 +27,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from logsaver.arguments import check_lock_timeout, path_of
 from logsaver.bases import Bases
+from logsaver.cipher import cipher_of, inner_of
 from logsaver.config import (
     FSYNC_POLICIES,
     FsyncPolicy,
@@ -100,7 +101,8 @@ class LogSaver(BaseCheckpointSaver[str]):
 
     Args:
         path: The log file. Its directory must exist.
-        serde: The serializer, LangGraph's own by default.
+        serde: The serializer, LangGraph's own by default. With an `EncryptedSerializer` the whole
+            log is encrypted; see docs/security.md.
         fsync: "auto" follows LangGraph's durability mode; "always" waits for stable storage in
             every call; "never" leaves it to the operating system.
         read_only: Never writes, takes no lock, sees what others append.
@@ -139,6 +141,7 @@ class LogSaver(BaseCheckpointSaver[str]):
                 file_path,
                 read_only=read_only,
                 promises=fsync != "never",
+                cipher=cipher_of(self.serde),
                 lock_timeout=lock_timeout,
             )
         )
@@ -159,7 +162,7 @@ class LogSaver(BaseCheckpointSaver[str]):
         found = find(store, address)
         if found is None and names_hidden(config):
             found = find_hidden(store, address)
-        return None if found is None else read_tuple(self.serde, found)
+        return None if found is None else read_tuple(self._serde, found)
 
     def list(
         self,
@@ -184,7 +187,7 @@ class LogSaver(BaseCheckpointSaver[str]):
 
     def _listed(self, store: Store, selection: Selection) -> Iterator[CheckpointTuple]:
         # A generator of the saver's own: as long as somebody iterates, the log stays open.
-        yield from read_list(store, self.serde, selection)
+        yield from read_list(store, self._serde, selection)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -192,11 +195,11 @@ class LogSaver(BaseCheckpointSaver[str]):
         """Per channel, the ancestors' writes and the value they start from."""
         if not channels:
             return {}
-        return read_delta_history(self._store, self.serde, address_of(config), channels)
+        return read_delta_history(self._store, self._serde, address_of(config), channels)
 
     def threads(self, prefix: str = "") -> Iterator[ThreadInfo]:
         """The threads whose id starts with `prefix`, most recently updated first."""
-        return iter(read_threads(self._store, self.serde, prefix))
+        return iter(read_threads(self._store, self._serde, prefix))
 
     def stats(self) -> Stats:
         """Counts and sizes, from the index alone."""
@@ -227,7 +230,7 @@ class LogSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """Store a checkpoint as a child of the one that `config` names."""
         call = Put(
-            self._store, self._bases, self.serde, config, checkpoint, metadata, new_versions or ()
+            self._store, self._bases, self._serde, config, checkpoint, metadata, new_versions or ()
         )
         self._do(call, waits_for_storage(self.fsync, config))
         return call.config()
@@ -241,7 +244,7 @@ class LogSaver(BaseCheckpointSaver[str]):
     ) -> None:
         """Store what a task wrote, beside the checkpoint it started from."""
         call = putting_writes(
-            self._store, self._bases, self.serde, config, writes, task_id, task_path
+            self._store, self._bases, self._serde, config, writes, task_id, task_path
         )
         self._do(call, waits_for_storage(self.fsync, config))
 
@@ -307,7 +310,7 @@ class LogSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         call = Put(
-            self._store, self._bases, self.serde, config, checkpoint, metadata, new_versions or ()
+            self._store, self._bases, self._serde, config, checkpoint, metadata, new_versions or ()
         )
         await self._do_async(call, waits_for_storage(self.fsync, config))
         return call.config()
@@ -320,7 +323,7 @@ class LogSaver(BaseCheckpointSaver[str]):
         task_path: str = "",
     ) -> None:
         call = putting_writes(
-            self._store, self._bases, self.serde, config, writes, task_id, task_path
+            self._store, self._bases, self._serde, config, writes, task_id, task_path
         )
         await self._do_async(call, waits_for_storage(self.fsync, config))
 
@@ -350,7 +353,7 @@ class LogSaver(BaseCheckpointSaver[str]):
 
     def _delete_for_runs(self, run_ids: Sequence[str]) -> Call:
         names = set(_names(run_ids, "run_ids"))
-        return self._change(lambda log, index: forget_runs_record(log, index, self.serde, names))
+        return self._change(lambda log, index: forget_runs_record(log, index, self._serde, names))
 
     def _copy_thread(self, source: str, target: str) -> Call:
         return self._change(lambda _, index: copy_record(index, str(source), str(target)))
@@ -363,7 +366,7 @@ class LogSaver(BaseCheckpointSaver[str]):
             raise ValueError(
                 f"unknown prune strategy {strategy!r}; there are {KEEP_LATEST!r} and 'delete'"
             )
-        return self._change(lambda log, index: prune_record(log, index, self.serde, names))
+        return self._change(lambda log, index: prune_record(log, index, self._serde, names))
 
     def _change(self, plan: Callable[[Log, Index], Record | None]) -> Call:
         return partial(self._store.change, plan)
@@ -391,6 +394,12 @@ class LogSaver(BaseCheckpointSaver[str]):
             log.committer.start()
 
     # -- life cycle
+
+    @property
+    def _serde(self) -> SerializerProtocol:
+        """What makes values. Where whole frames are encrypted, it does not do that once more."""
+        serde = self.serde  # langgraph gives it to clones that it makes
+        return serde if self._handle.store.log.sealing is None else inner_of(serde)
 
     @property
     def _store(self) -> Store:
@@ -451,8 +460,10 @@ class LogSaver(BaseCheckpointSaver[str]):
         return self._reopen, ()
 
     def __repr__(self) -> str:
-        state = " (closed)" if self._handle.closed else ""
-        return f"LogSaver({self.path!r}){state}"
+        # Shown by tools that print a traceback's variables, also if it could not be opened.
+        handle: _Handle | None = getattr(self, "_handle", None)
+        state = " (closed)" if handle is None or handle.closed else ""
+        return f"LogSaver({getattr(self, 'path', None)!r}){state}"
 
 
 def _finish(store: Store, fsync: FsyncPolicy) -> None:

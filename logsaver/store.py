@@ -27,10 +27,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
+from logsaver.cipher import Cipher
 from logsaver.copying import Copy
 from logsaver.disk import DISK, LOCK, UNLOCK, Disk
 from logsaver.errors import ClosedLogError, LogFileError, ReadOnlyLogError
-from logsaver.frame import CHECKSUM_AT, HEADER_CHECKSUM_AT, encode_frame
+from logsaver.frame import CHECKSUM_AT, HEADER_CHECKSUM_AT
 from logsaver.index import Index
 from logsaver.log import (
     Log,
@@ -73,6 +74,7 @@ class Store:
         *,
         read_only: bool = False,
         promises: bool = True,
+        cipher: Cipher | None = None,
         lock_timeout: float = DEFAULT_LOCK_TIMEOUT,
         disk: Disk = DISK,
     ) -> None:
@@ -87,20 +89,20 @@ class Store:
         self._closed = False
         self._forked = False
         self._is_replacing = False  # one of our threads has the file's lock for longer
-        self.waiting.insist(self._open)
+        self.waiting.insist(partial(self._open, cipher))
 
     # -- opening
 
-    def _open(self) -> None:
+    def _open(self, cipher: Cipher | None) -> None:
         try:
-            self._open_and_settle()
+            self._open_and_settle(cipher)
         except LogFileError:
             raise
         except OSError as error:
             raise open_error(self.path, error) from error
 
-    def _open_and_settle(self) -> None:
-        self.log = open_log(self.disk, self.path, read_only=self.read_only)
+    def _open_and_settle(self, cipher: Cipher | None) -> None:
+        self.log = open_log(self.disk, self.path, read_only=self.read_only, cipher=cipher)
         try:
             self._adopt(self.log)
             self.view()
@@ -266,9 +268,7 @@ class Store:
 
     def _append(self, record: Record, kind: int, payload: bytes) -> Appended:
         log, offset = self.log, self._end
-        frame, checksum = encode_frame(
-            kind, payload, offset, self._last, log.committer.synced, log.seed
-        )
+        frame, checksum = log.encode(kind, payload, offset, self._last, log.committer.synced)
         size = len(frame)
         end = offset + size
         try:
@@ -341,7 +341,7 @@ class Store:
         with self.lock:
             if not self.disk.replaces_open_files:
                 self._install_with_old_closed(old, successor)
-            self._go_on_with(copy, Log(successor.keep(), copy.header))
+            self._go_on_with(copy, Log(successor.keep(), copy.header, copy.sealing))
             if self._closed:
                 self.log.close()
 

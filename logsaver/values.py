@@ -14,6 +14,7 @@ from logsaver.value import OWN, USUAL_TYPE, Range, Stored, is_in_pieces, pieces_
 # Values that this code writes have a few dozen leaves. A file can claim anything.
 _MOST_LEAVES: Final = 1000
 _MOST_DEPTH: Final = 100
+_MOST_STEPS: Final = 250_000
 CHANNELS_FROM: Final = 2  # the number of the first channel; 0 is the body, 1 the metadata
 
 
@@ -55,6 +56,7 @@ class _Reading:
         self._log = log
         self._leaves: list[Range] = []
         self._parts: list[bytes] = []
+        self._steps = 0
 
     def value(self, offset: int, number: int) -> Value:
         stored = self._stored(offset, number)
@@ -76,8 +78,13 @@ class _Reading:
             self._refuse(offset, "the value is made of too many others, or too large")
         own, numbers = stored[1], stored[2]
         position, deepest = 0, depth
+        self._steps += len(numbers)
+        if self._steps > _MOST_STEPS:
+            self._refuse(offset, "it takes too many steps to put the value together")
         try:
             for piece in pieces_of(numbers):
+                if position >= end:
+                    break
                 low, high = max(start, position), min(end, position + piece.length)
                 if low < high:
                     part = piece._replace(start=piece.start + low - position, length=high - low)

@@ -3,10 +3,12 @@
 import os
 
 import pytest
+from encrypting import encrypt_if_told
 from hypothesis import HealthCheck, settings
 
 from logsaver import LogSaver
 
+encrypt_if_told()
 settings.register_profile(
     "ci",
     max_examples=60,

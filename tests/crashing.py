@@ -74,7 +74,7 @@ def open_on(disk: SimDisk, path: str = PATH, **options: Any) -> LogSaver:
     with (
         mock.patch("logsaver.saver.open_store", open_store),
         # Equal calls make equal disks, which can be counted.
-        mock.patch("os.urandom", lambda size: FILE_ID[:size]),
+        mock.patch("os.urandom", lambda size: (FILE_ID * 2)[:size]),
     ):
         return LogSaver(path, **options)
 

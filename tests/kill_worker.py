@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 from crashing import open_on
+from encrypting import encrypt_if_told
 from langgraph.graph import StateGraph
 from support import make_checkpoint, make_config
 
@@ -461,4 +462,5 @@ def _do(job: dict[str, Any]) -> int:
 
 
 if __name__ == "__main__":
+    encrypt_if_told()
     main()

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from crashing import State, state_of, states_with_probe
+from encrypting import VARIABLE
 from kill_worker import OPERATIONS, Step
 from support import make_checkpoint, make_config
 
@@ -34,10 +35,13 @@ Message = list[str]
 class Server:
     """The process that forks the workers."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, encrypted: bool = False) -> None:
         script = Path(__file__).with_name("kill_worker.py")
         self._process = subprocess.Popen(
-            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, str(script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **({VARIABLE: "1"} if encrypted else {})},
         )
 
     def start(self, do: str, **job: Any) -> Worker:

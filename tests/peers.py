@@ -18,6 +18,7 @@ from typing import Any
 
 import graphs
 import support
+from encrypting import encrypt_if_told
 from langgraph.types import Command
 
 from logsaver import LogSaver
@@ -98,6 +99,7 @@ def peers(count: int, path: str, **options: Any) -> Iterator[list[Peer]]:
 
 
 def _serve(conn: Connection, path: str, uid: int | None, options: dict[str, Any]) -> None:
+    encrypt_if_told()
     names: dict[str, Any] = {
         **vars(support),
         "graphs": graphs,

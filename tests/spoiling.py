@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from crashing import PATH, Call, State, open_on, state_of
+from encrypting import encrypted_logs, serde_in_use
+from langgraph.checkpoint.serde.base import SerializerProtocol
 from logs import flipped
 from simdisk import SECTOR, SimDisk
 from test_crashes import flush, put, put_writes
 
-from logsaver.frame import FILE_HEADER_SIZE, FRAME_HEADER_SIZE, FileHeader, decode_frame
-from logsaver.record import Record, decode
+from logsaver.cipher import cipher_of, record_in, sealing_of
+from logsaver.frame import FRAME_HEADER_SIZE, FileHeader, decode_frame
+from logsaver.record import Record
 
 PIECE = 64  # finer than a sector: the file header, and most frame headers, fit in one
 
@@ -41,6 +44,11 @@ class Sample(NamedTuple):
     data: bytes
     parts: list[Part]
     states: list[State]
+    serde: SerializerProtocol | None = None
+
+    @property
+    def data_start(self) -> int:
+        return FileHeader.decode(self.data).data_start
 
 
 def sample(calls: Iterable[Call], start: bytes | None = None, **options: Any) -> Sample:
@@ -51,8 +59,8 @@ def sample(calls: Iterable[Call], start: bytes | None = None, **options: Any) ->
     saver.close()
     data = disk.files()[PATH]
     parts = list(parts_of(data))
-    ends = [FILE_HEADER_SIZE, *(part.end for part in parts)]
-    return Sample(data, parts, [state_in(data[:end]) for end in ends])
+    ends = [FileHeader.decode(data).data_start, *(part.end for part in parts)]
+    return Sample(data, parts, [state_in(data[:end]) for end in ends], serde_in_use())
 
 
 def state_in(data: bytes) -> State:
@@ -63,10 +71,12 @@ def state_in(data: bytes) -> State:
 
 
 def parts_of(data: bytes) -> Iterator[Part]:
-    at, seed = FILE_HEADER_SIZE, FileHeader.decode(data).seed
+    header = FileHeader.decode(data)
+    sealing = sealing_of(PATH, header, cipher_of(serde_in_use()))
+    at = header.data_start
     while at < len(data):
-        frame = decode_frame(data, at, offset=at, seed=seed)
-        record = decode(frame.kind, frame.payload)
+        frame = decode_frame(data, at, offset=at, seed=header.seed)
+        record = record_in(frame, sealing)
         yield Part(at, frame.end, frame.previous, frame.synced_upto, record)
         at = frame.end
 
@@ -111,6 +121,9 @@ LOGS = {
     "recovered": recovered_log(),
     "large": large_log(),
 }
+with encrypted_logs():
+    SMALL_ENCRYPTED = sample([put("a", 1, size=8), put_writes("a", 1), EVERY_KIND[4]])
+    ENCRYPTED = {"synced": sample(EVERY_KIND), "recovered": recovered_log()}
 
 
 # -- the damage

@@ -16,12 +16,27 @@ import tracemalloc
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
 from crashing import PATH, check, open_on, state_of
+from encrypting import encrypted_logs
 from simdisk import SimDisk
-from spoiling import DAMAGE, LOGS, SMALL, Damage, Part, Sample, frames_moved, parts_of, some_of
+from spoiling import (
+    DAMAGE,
+    ENCRYPTED,
+    LOGS,
+    SMALL,
+    SMALL_ENCRYPTED,
+    Damage,
+    Part,
+    Sample,
+    frames_moved,
+    parts_of,
+    some_of,
+)
 from support import VOUCH, put
 
 from logsaver import (
@@ -74,19 +89,19 @@ class Outcome(NamedTuple):
 
 def predict(log: Sample, spoiled: bytes) -> Outcome:
     """By the rule in the design, with the bytes as they were written for a checksum."""
-    start = spoiled[:FILE_HEADER_SIZE]
-    if start != log.data[:FILE_HEADER_SIZE]:
+    start = spoiled[: log.data_start]
+    if start != log.data[: log.data_start]:
         if not start.startswith(FILE_MAGIC):
             return Outcome(NotALogError)
         version = int.from_bytes(start[8:10], "little")
-        if len(start) == FILE_HEADER_SIZE and version > FORMAT_VERSION:
+        if len(start) >= FILE_HEADER_SIZE and version > FORMAT_VERSION:
             return Outcome(UnsupportedFormatError)
         return Outcome(CorruptLogError)
     whole = [is_same(log, spoiled, part.start, part.end) for part in log.parts]
     frames = whole.index(False) if False in whole else len(whole)
-    end = log.parts[frames - 1].end if frames else FILE_HEADER_SIZE
+    end = log.parts[frames - 1].end if frames else log.data_start
     heads = [part for part in log.parts if is_same(log, spoiled, part.start, part.body)]
-    watermark = max([FILE_HEADER_SIZE, *(part.synced_upto for part in heads)])
+    watermark = max([log.data_start, *(part.synced_upto for part in heads)])
     return Outcome(CorruptLogError if end < watermark else None, frames, end, watermark)
 
 
@@ -95,6 +110,11 @@ def is_same(log: Sample, spoiled: bytes, start: int, end: int) -> bool:
 
 
 def judge(log: Sample, spoiled: bytes, disk_for: Any, *, thoroughly: bool) -> str:
+    with encrypted_logs() if log.serde else nullcontext():
+        return judge_opened(log, spoiled, disk_for, thoroughly=thoroughly)
+
+
+def judge_opened(log: Sample, spoiled: bytes, disk_for: Any, *, thoroughly: bool) -> str:
     expected = predict(log, spoiled)
     check_opening(log, spoiled, expected)
     check_verify(log, spoiled, expected, disk_for(SimDisk({PATH: spoiled})))
@@ -138,16 +158,20 @@ def check_error(expected: Outcome, action: Any) -> None:
 def check_verify(log: Sample, spoiled: bytes, expected: Outcome, disk: SimDisk) -> None:
     """It says what opening does, and changes nothing."""
     if not expected.watermark:
-        check_error(expected, lambda: verify(PATH))
+        check_error(expected, lambda: verify(PATH, serde=log.serde))
     else:
-        report = verify(PATH)
+        report = verify(PATH, serde=log.serde)
+        # All damage here is to bytes, and that is found without the key.
+        assert replace(report, records_checked=False) == replace(
+            verify(PATH), records_checked=False
+        )
         assert report.bytes == len(spoiled)
         assert report.frames == len(intact(log, spoiled))
         assert report.ok == (expected.error is None)
         if report.ok:
             tail = report.torn_tail
             assert (tail.start if tail else len(spoiled)) == expected.end
-            assert max(report.safe_upto, FILE_HEADER_SIZE) == expected.watermark
+            assert max(report.safe_upto, log.data_start) == expected.watermark
         else:
             assert report.damage[0].start == expected.end
     assert disk.log == []
@@ -157,10 +181,10 @@ def check_verify(log: Sample, spoiled: bytes, expected: Outcome, disk: SimDisk) 
 def check_repair(log: Sample, spoiled: bytes, expected: Outcome, disk: SimDisk) -> None:
     """Every intact record is in the new log, and what is missing is listed."""
     if not expected.watermark:
-        check_error(expected, lambda: repair(PATH, OUT))
+        check_error(expected, lambda: repair(PATH, OUT, serde=log.serde))
         assert disk.files() == {PATH: spoiled}
         return
-    report = repair(PATH, OUT)
+    report = repair(PATH, OUT, serde=log.serde)
     files = disk.files()
     assert files.keys() == {PATH, OUT}
     assert files[PATH] == spoiled
@@ -190,7 +214,7 @@ def intact(log: Sample, spoiled: bytes) -> list[Part]:
 def gaps(log: Sample, spoiled: bytes) -> list[tuple[int, int]]:
     """What lies between intact frames."""
     parts = intact(log, spoiled)
-    starts = [FILE_HEADER_SIZE, *(part.end for part in parts)]
+    starts = [log.data_start, *(part.end for part in parts)]
     ends = [*(part.start for part in parts), len(spoiled)]
     return [(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
 
@@ -218,7 +242,9 @@ def disk_for(monkeypatch):
 
     def use(disk: SimDisk) -> SimDisk:
         monkeypatch.setattr(module, "DISK", disk)
-        monkeypatch.setattr(module, "Store", lambda path: Store(path, disk=disk))
+        monkeypatch.setattr(
+            module, "Store", lambda path, **options: Store(path, disk=disk, **options)
+        )
         return disk
 
     return use
@@ -247,6 +273,20 @@ def test_sampled_damage_to_a_log_gives_the_exact_data_a_prefix_or_an_error(
     log: Sample, damage: Damage, disk_for
 ):
     judge_all(log, some_of(log, damage, 500), disk_for, every=5)
+
+
+@every_damage
+def test_damage_to_an_encrypted_log_is_the_same(damage: Damage, disk_for):
+    judge_all(SMALL_ENCRYPTED, some_of(SMALL_ENCRYPTED, damage, 150), disk_for, every=5)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(0)
+@every_damage
+@pytest.mark.parametrize("log", ENCRYPTED.values(), ids=ENCRYPTED)
+def test_all_damage_to_an_encrypted_log_is_the_same(log: Sample, damage: Damage, disk_for):
+    outcomes = judge_all(log, damage(log), disk_for, every=5)
+    print(damage.__name__, len(log.data), "bytes:", sum(outcomes.values()), dict(outcomes))
 
 
 @pytest.mark.deep

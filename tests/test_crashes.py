@@ -16,6 +16,7 @@ from crashing import (
     run,
     state_of,
 )
+from encrypting import encrypted_logs
 from simdisk import SimDisk
 from support import make_checkpoint, make_config
 
@@ -98,6 +99,16 @@ def test_every_crash_of_unsynced_calls_leaves_a_prefix():
     assert tried >= 4**4
 
 
+def test_every_crash_of_an_encrypted_log_keeps_what_was_acknowledged():
+    with encrypted_logs():
+        test_every_crash_of_a_short_history_keeps_what_was_acknowledged()
+
+
+def test_a_crash_during_recovery_of_an_encrypted_log_is_recovered_from():
+    with encrypted_logs():
+        test_a_crash_during_recovery_is_recovered_from(EVERY_KIND)
+
+
 @pytest.mark.parametrize("calls", [EVERY_KIND, LAZY], ids=["every-kind", "lazy"])
 def test_a_crash_during_recovery_is_recovered_from(calls):
     history = run(calls, fsync="never" if calls is LAZY else "auto")
@@ -106,6 +117,18 @@ def test_a_crash_during_recovery_is_recovered_from(calls):
 
 def test_many_sampled_crashes_keep_what_was_acknowledged():
     print(judge_sampled_crashes(CI_STATES))
+
+
+def test_sampled_crashes_of_encrypted_logs_keep_what_was_acknowledged():
+    with encrypted_logs():
+        print(judge_sampled_crashes(CI_STATES // 40))
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(0)
+def test_a_million_sampled_crashes_of_encrypted_logs_keep_what_was_acknowledged():
+    with encrypted_logs():
+        print(judge_sampled_crashes(DEEP_STATES))
 
 
 @pytest.mark.deep

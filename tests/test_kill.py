@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from crashing import state_of
+from encrypting import encrypted_logs
 from kill_worker import (
     FULL_TRAIL,
     INPUT,
@@ -33,10 +35,18 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork and 
 
 
 @pytest.fixture(scope="module")
-def server():
-    started = Server()
-    yield started
-    started.close()
+def server(request):
+    is_encrypted = getattr(request, "param", False)
+    with encrypted_logs() if is_encrypted else contextlib.nullcontext():
+        started = Server(encrypted=is_encrypted)
+        yield started
+        started.close()
+
+
+plain_and_encrypted = pytest.mark.parametrize(
+    "server", [False, True], ids=["plain", "encrypted"], indirect=True
+)
+encrypted = pytest.mark.parametrize("server", [True], ids=["encrypted"], indirect=True)
 
 
 def kill_somewhere(worker: Worker, randomness: random.Random, focus: str | None) -> None:
@@ -301,6 +311,18 @@ def test_a_killed_graph_run_is_resumed_without_repeating_what_was_stored(
 # -- all of it, for long
 
 
+@encrypted
+def test_kills_of_processes_that_write_encrypted_logs_lose_nothing(server, tmp_path):
+    figures = Figures()
+    kill_between_calls(server, tmp_path, SEED, None, "async", figures)
+    kill_in_creation(server, tmp_path, SEED, figures)
+    kill_in_recovery(server, tmp_path, SEED, figures)
+    kill_lanes(server, tmp_path, SEED, "threads", "sync", figures)
+    kill_graph(server, tmp_path, SEED, "async", False, figures)
+    print(figures)
+
+
+@plain_and_encrypted
 @pytest.mark.deep
 @pytest.mark.timeout(0)
 def test_a_thousand_kills_lose_no_call_that_returned(server, tmp_path):

@@ -662,6 +662,10 @@ def test_the_command_copies_encrypted_values_with_the_key(tmp_path):
     result = CliRunner().invoke(app, ["migrate", *places])
     assert result.exit_code == 1
     assert "it is encrypted, and no key was given" in result.stderr
+    # What was made without a key is in clear, and stays so.
+    result = CliRunner().invoke(app, ["migrate", *places, "--key-file", str(key_file)])
+    assert "the log is not encrypted" in result.stderr
+    (tmp_path / "new.log").unlink()
     result = CliRunner().invoke(app, ["migrate", *places, "--key-file", str(key_file)])
     assert result.exit_code == 0, result.output
     assert b"secret" not in (tmp_path / "new.log").read_bytes()

@@ -26,6 +26,7 @@ from crashing import (
     states_with_probe,
 )
 from disks import PATH, File, MemoryDisk, fail, open_saver
+from encrypting import encrypted_logs
 from faulty import AFTER, BEFORE, Fault, FaultyDisk
 from kill_worker import one_of_each, put_step
 from killing import Server, replay, settle
@@ -470,6 +471,12 @@ def test_unsynced_calls_and_a_rewrite_leave_a_prefix():
         for files in {tuple(moment.picture.some_crash(randomness).items()) for _ in range(60)}:
             promised = {"acknowledged": moment.acknowledged, "issued": moment.issued}
             check(dict(files), history.states, **promised)
+
+
+def test_a_crash_during_a_rewrite_of_an_encrypted_log_is_recovered_from():
+    with encrypted_logs():
+        test_every_crash_during_a_rewrite_keeps_what_was_acknowledged()
+        test_unsynced_calls_and_a_rewrite_leave_a_prefix()
 
 
 class DyingDisk(RecordingDisk):

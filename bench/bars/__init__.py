@@ -49,6 +49,7 @@ Topic = Callable[[Scale], Iterator[Bar]]
 def topics() -> dict[str, Topic]:
     from bench.bars import (  # noqa: PLC0415 - they import this module
         concurrency,
+        encryption,
         listing,
         opening,
         putting,
@@ -57,5 +58,5 @@ def topics() -> dict[str, Topic]:
         starting,
     )
 
-    modules = (putting, reading, listing, opening, concurrency, sizes, starting)
+    modules = (putting, reading, listing, opening, concurrency, sizes, starting, encryption)
     return {module.__name__.rpartition(".")[2]: module.bars for module in modules}

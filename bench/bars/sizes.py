@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
 from bench.bars import Bar, Scale
 from bench.recording import WRITING, Trace
 from bench.replay import directory, replay
@@ -22,9 +24,9 @@ def bars(scale: Scale) -> Iterator[Bar]:
         yield Bar(what, _growth(long_chat()), 1.5)
 
 
-def log_size(of: Trace) -> int:
+def log_size(of: Trace, serde: SerializerProtocol | None = None) -> int:
     with directory() as where:
-        with LogSaver(where / "agent.log", fsync="never") as saver:
+        with LogSaver(where / "agent.log", serde=serde, fsync="never") as saver:
             replay(saver, of)
         return (where / "agent.log").stat().st_size
 

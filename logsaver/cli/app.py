@@ -18,6 +18,7 @@ from logsaver.cli.history import history
 from logsaver.cli.import_ import import_
 from logsaver.cli.migrate import migrate
 from logsaver.cli.prune import prune
+from logsaver.cli.rekey import rekey
 from logsaver.cli.repair import repair
 from logsaver.cli.show import show
 from logsaver.cli.stats import stats
@@ -42,7 +43,7 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "tail": tail,
     },
     "Check a log": {"verify": verify, "repair": repair},
-    "Change a log": {"prune": prune, "delete": delete, "copy": copy},
+    "Change a log": {"prune": prune, "delete": delete, "copy": copy, "rekey": rekey},
     "Move threads": {"export": export, "import": import_, "migrate": migrate},
     "Try logsaver": {"demo": demo, "bench": bench},
 }

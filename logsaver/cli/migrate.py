@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from logsaver.cli.opening import StopError, make_serializer, telling_errors
+from logsaver import LogKeyError
+from logsaver.cli.opening import StopError, read_key, serializers, telling_errors
 from logsaver.cli.options import AsJson, KeyFile
 from logsaver.cli.output import console, count, print_json
 from logsaver.cli.progress import Advance, progress_bar
@@ -49,12 +53,10 @@ def migrate(
     copy up to date. With a key, encrypted values are read with it, and the copy is encrypted.
     """
     with telling_errors():
-        serde = make_serializer(key_file)
-        with (
-            open_saver(source, serde=serde) as old,
-            open_saver(target, write=True, serde=serde) as new,
-            progress_bar("copying", "checkpoints") as advance,
-        ):
+        with_key = serializers(read_key(key_file))
+        with ExitStack() as stack, progress_bar("copying", "checkpoints") as advance:
+            old = _open(stack, source, [*with_key, *serializers(None)])
+            new = _open(stack, target, with_key, write=True)
             try:
                 report = copy(old, new, threads=thread, progress=_counting(advance))
             except MigrationError as error:
@@ -63,6 +65,16 @@ def migrate(
         print_json(asdict(report))
     else:
         _print(report)
+
+
+def _open(
+    stack: ExitStack, name: str, serdes: list[SerializerProtocol], *, write: bool = False
+) -> BaseCheckpointSaver[Any]:
+    """With the first serializer that goes together with what is there."""
+    for serde in serdes[:-1]:
+        with suppress(LogKeyError):
+            return stack.enter_context(open_saver(name, write=write, serde=serde))
+    return stack.enter_context(open_saver(name, write=write, serde=serdes[-1]))
 
 
 def _counting(advance: Advance) -> Callable[[HowFar], None]:

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import typer
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from logsaver import CorruptLogError, LogSaver, LogSaverError, StoredCheckpoint, stored
+from logsaver import AesGcmCipher, CorruptLogError, LogKeyError, LogSaver, LogSaverError
 from logsaver.cli.options import CANNOT_START, PROBLEM
 
 KEY_VARIABLE: Final = "LANGGRAPH_AES_KEY"
 KEY_SIZES: Final = (16, 24, 32)
-NEEDS_KEY: Final = f"the log is encrypted: set {KEY_VARIABLE} or pass --key-file"
-WRONG_KEY: Final = (
-    f"the log is encrypted with another key than the one in {KEY_VARIABLE} or --key-file"
+WHERE_KEYS_ARE: Final = f"A key is taken from --key-file, or else from {KEY_VARIABLE}"
+NEEDS_PACKAGE: Final = (
+    'encrypted logs need a package more: pip install "logsaver[encryption]" for LangGraph\'s own '
+    'cipher, or "logsaver[encryption-fast]" for logsaver.AesGcmCipher'
 )
+
+T = TypeVar("T")
 
 
 class StopError(Exception):
@@ -73,34 +76,40 @@ def open_log(path: Path, key_file: Path | None, *, to_write: bool = False) -> It
 
 
 def make_saver(path: Path, key_file: Path | None, *, read_only: bool) -> LogSaver:
-    """Open a log, and make sure that the key is the right one before anything is shown."""
-    serde = make_serializer(key_file)
-    saver = LogSaver(path, serde=serde, read_only=read_only)
+    """Open a log, which is made if it is not there and `read_only` is not set."""
+    return with_key(key_file, lambda serde: LogSaver(path, serde=serde, read_only=read_only))
+
+
+def with_key(key_file: Path | None, action: Callable[[SerializerProtocol], T]) -> T:
+    """Do something with a serializer that has the key; of its ciphers, with the log's own."""
+    given = serializers(read_key(key_file))
+    for serde in given[:-1]:
+        with suppress(LogKeyError):
+            return action(serde)
     try:
-        _check_key(saver, given=isinstance(serde, EncryptedSerializer))
-    except BaseException:
-        saver.close()
-        raise
-    return saver
+        return action(given[-1])
+    except LogKeyError as error:
+        raise StopError(f"{error}. {WHERE_KEYS_ARE}", CANNOT_START) from error
 
 
-def make_serializer(key_file: Path | None) -> SerializerProtocol:
-    """The serializer for the key that is in the file, or else in the environment, if any is."""
-    key = _read_key(key_file)
+def serializers(key: Key | None, names: Iterable[str] = ()) -> list[SerializerProtocol]:
+    """One for each of these ciphers, or all that are installed; without a key, one with none."""
     # Only LangGraph's and LangChain's own types are built. To look into a log must not run
     # whatever code its values name; of other classes the fields are shown.
     plain = JsonPlusSerializer(allowed_msgpack_modules=None)
     if key is None:
-        return plain
-    try:
-        return EncryptedSerializer.from_pycryptodome_aes(plain, key=key)
-    except ImportError as error:
-        raise StopError(
-            'encrypted logs need pycryptodome: pip install "logsaver[encryption]"', CANNOT_START
-        ) from error
+        return [plain]
+    made: list[SerializerProtocol] = []
+    for name in names or CIPHERS:
+        with suppress(ImportError):
+            made.append(CIPHERS[name](plain, key))
+    if not made:
+        raise StopError(NEEDS_PACKAGE, CANNOT_START)
+    return made
 
 
-def _read_key(key_file: Path | None) -> bytes | None:
+def read_key(key_file: Path | None) -> Key | None:
+    """The key in the file, or in the environment."""
     if key_file is not None:
         source, key = str(key_file), key_file.read_bytes()
         if len(key) not in KEY_SIZES:  # an editor ends a file with a line end
@@ -109,22 +118,29 @@ def _read_key(key_file: Path | None) -> bytes | None:
         source, key = KEY_VARIABLE, os.environ.get(KEY_VARIABLE, "").encode()
         if not key:
             return None
-    if len(key) not in KEY_SIZES:
-        raise StopError(f"{source}: a key has 16, 24 or 32 bytes, not {len(key)}", CANNOT_START)
-    return key
+    size, kept = len(key), Key(key)
+    del key  # a traceback shows what is in local variables
+    if size not in KEY_SIZES:
+        raise StopError(f"{source}: a key has 16, 24 or 32 bytes, not {size}", CANNOT_START)
+    return kept
 
 
-def _check_key(saver: LogSaver, *, given: bool) -> None:
-    for thread in saver.threads():
-        for item in stored(saver, {"configurable": {"thread_id": thread.thread_id}}):
-            if not isinstance(item, StoredCheckpoint):
-                continue
-            if "+" not in item.metadata.type:  # the serializer's name for "encrypted by"
-                return
-            if not given:
-                raise StopError(NEEDS_KEY, CANNOT_START)
-            try:
-                saver.serde.loads_typed((item.metadata.type, item.metadata.data))
-            except Exception as error:
-                raise StopError(WRONG_KEY, CANNOT_START) from error
-            return
+class Key:
+    """A key that does not show what it is."""
+
+    __slots__ = ("bytes",)
+
+    def __init__(self, key: bytes) -> None:
+        self.bytes = key
+
+
+def _usual(plain: SerializerProtocol, key: Key) -> SerializerProtocol:
+    return EncryptedSerializer.from_pycryptodome_aes(plain, key=key.bytes)
+
+
+def _fast(plain: SerializerProtocol, key: Key) -> SerializerProtocol:
+    return EncryptedSerializer(AesGcmCipher(key.bytes), plain)
+
+
+# The first one is for new logs: it is what LangGraph's own serializer does.
+CIPHERS: Final = {"aes": _usual, "aes256gcm": _fast}

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 import logsaver
-from logsaver.cli.opening import telling_errors
-from logsaver.cli.options import PROBLEM, AsJson, Log
+from logsaver.cli.opening import telling_errors, with_key
+from logsaver.cli.options import PROBLEM, AsJson, KeyFile, Log
 from logsaver.cli.output import console, count, print_json
 from logsaver.cli.progress import progress_bar
 
@@ -21,13 +21,16 @@ def repair(
         Path, typer.Argument(metavar="OUT", help="The new log. Must not exist.", show_default=False)
     ],
     as_json: AsJson = False,
+    key_file: KeyFile = None,
 ) -> None:
     """Write every intact record to a new log and say what is lost.
 
     The damaged log stays as it is. Exits with 1 if anything is lost.
     """
     with telling_errors(), progress_bar("repairing") as advance:
-        report = logsaver.repair(log, out_file, progress=advance)
+        report = with_key(
+            key_file, lambda serde: logsaver.repair(log, out_file, serde=serde, progress=advance)
+        )
     if as_json:
         print_json(asdict(report))
     else:
