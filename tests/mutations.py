@@ -406,7 +406,7 @@ MUTATIONS = [
         "log.py",
         "        if decode_frame(rest, 0, offset=offset, seed=self.seed) is None:",
         "        if True:",
-        "test_interrupts test_sharing",
+        "test_disk_failures",
     ),
     Mutation(
         "cut: the index forgets a failed write",
