@@ -314,8 +314,8 @@ BEHAVIOURS = [
         15,
         "it decodes no more than what it yields",
         "saver.py",
-        "        yield from read_list(store, self.serde, selection)\n",
-        "        yield from [*read_list(store, self.serde, selection)]\n",
+        "        yield from read_list(store, self._serde, selection)\n",
+        "        yield from [*read_list(store, self._serde, selection)]\n",
     ),
     without(
         15,
