@@ -1156,7 +1156,8 @@ MUTATIONS = [
     Mutation(
         "encryption: a frame in clear is refused",
         "cipher.py",
-        '        if not frame.flags:\n            raise BadRecordError("the frame is not encrypted, in a log that is")\n',
+        "        if not frame.flags:\n"
+        '            raise BadRecordError("the frame is not encrypted, in a log that is")\n',
         "",
         "test_encryption",
     ),
@@ -1177,8 +1178,10 @@ MUTATIONS = [
     Mutation(
         "encryption: a log in clear is refused with a key",
         "cipher.py",
-        '        if cipher is not None:\n            raise LogKeyError(\n                path,\n                "the log is not',
-        '        if False:\n            raise LogKeyError(\n                path,\n                "the log is not',
+        "        if cipher is not None:\n            raise LogKeyError(\n"
+        '                path,\n                "the log is not',
+        "        if False:\n            raise LogKeyError(\n"
+        '                path,\n                "the log is not',
         "test_encryption",
     ),
     Mutation(
