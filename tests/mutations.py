@@ -406,7 +406,7 @@ MUTATIONS = [
         "log.py",
         "        if decode_frame(rest, 0, offset=offset, seed=self.seed) is None:",
         "        if True:",
-        "test_disk_failures",
+        "test_interrupts test_sharing",
     ),
     Mutation(
         "cut: the index forgets a failed write",
@@ -1156,9 +1156,8 @@ MUTATIONS = [
     Mutation(
         "encryption: a frame in clear is refused",
         "cipher.py",
-        "        if not frame.flags:\n"
-        '            raise BadRecordError("the frame is not encrypted, in a log that is")\n',
-        "",
+        "        if not frame.flags:\n            raise",
+        "        if False:\n            raise",
         "test_encryption",
     ),
     Mutation(
@@ -1178,10 +1177,8 @@ MUTATIONS = [
     Mutation(
         "encryption: a log in clear is refused with a key",
         "cipher.py",
-        "        if cipher is not None:\n            raise LogKeyError(\n"
-        '                path,\n                "the log is not',
-        "        if False:\n            raise LogKeyError(\n"
-        '                path,\n                "the log is not',
+        "        if cipher is not None:\n            raise LogKeyError(",
+        "        if False:\n            raise LogKeyError(",
         "test_encryption",
     ),
     Mutation(
