@@ -34,7 +34,7 @@ from logsaver.inspecting import (
     stored,
     usage,
 )
-from logsaver.reading import ThreadInfo
+from logsaver.listing import ThreadInfo
 from logsaver.rekeying import rekey
 from logsaver.repair import Damage, RepairReport, VerifyReport, repair, verify
 from logsaver.saver import LogSaver, Stats

@@ -6,9 +6,7 @@ decoded outside it. So `list` holds nothing while its caller iterates.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from langgraph.checkpoint.base import (
@@ -18,27 +16,22 @@ from langgraph.checkpoint.base import (
     writes_sort_key,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from sortedcontainers import SortedList
 
-from logsaver.codec import Undecodable, load, load_leniently, matches
+from logsaver.codec import Undecodable, load
 from logsaver.config import Address
 from logsaver.errors import RESTORE_OR_REPAIR, CorruptLogError
-from logsaver.index import Entry, Key, Namespace, Thread, WritesEntry
+from logsaver.index import Key
 from logsaver.log import Log
 from logsaver.record import CheckpointRecord
 from logsaver.store import Store
-from logsaver.tags import may_match
+from logsaver.thread import Entry, Namespace, WritesEntry
 from logsaver.value import USUAL_TYPE, Stored, is_in_pieces, new
 from logsaver.values import number_of, put_together
 
 Decode = Callable[..., Any]  # load or load_leniently
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 FEWEST_AT_ONCE, MOST_AT_ONCE = 16, 256  # ancestors looked up while the lock is held
 _THE_WRITE: Final = "the write of (task, channel)"
-_MICROSECOND: Final = timedelta(microseconds=1)
-_FIRST: Final = (datetime.min.replace(tzinfo=timezone.utc) - _EPOCH) // _MICROSECOND
-_LAST: Final = (datetime.max.replace(tzinfo=timezone.utc) - _EPOCH) // _MICROSECOND
 
 
 class Found(NamedTuple):
@@ -63,17 +56,6 @@ class StoredWrite(NamedTuple):
     number: int  # of the value in there
 
 
-class Selection(NamedTuple):
-    """What `list` was asked for."""
-
-    thread_id: str | None = None
-    ns: str | None = None
-    checkpoint_id: str | None = None
-    below: str | None = None
-    wanted: Mapping[str, Any] = {}
-    limit: int | None = None
-
-
 # -- one checkpoint
 
 
@@ -88,7 +70,7 @@ def find(store: Store, address: Address) -> Found | None:
             if not ns.ids:
                 return None
             checkpoint_id = ns.ids[-1]
-        return _found(store.log, Key(checkpoint_id, address.thread_id, address.ns), ns)
+        return found_listed(store.log, Key(checkpoint_id, address.thread_id, address.ns), ns)
 
 
 def find_hidden(store: Store, address: Address) -> Found | None:
@@ -98,15 +80,15 @@ def find_hidden(store: Store, address: Address) -> Found | None:
         if ns is None or address.checkpoint_id not in ns.hidden:
             return None
         key = Key(address.checkpoint_id, address.thread_id, address.ns)
-        return _found_at(store.log, key, ns.hidden[key.checkpoint_id], ns)
+        return found_at(store.log, key, ns.hidden[key.checkpoint_id], ns)
 
 
-def _found(log: Log, key: Key, ns: Namespace) -> Found | None:
+def found_listed(log: Log, key: Key, ns: Namespace) -> Found | None:
     entry = ns.listed.get(key.checkpoint_id)
-    return None if entry is None else _found_at(log, key, entry, ns)
+    return None if entry is None else found_at(log, key, entry, ns)
 
 
-def _found_at(log: Log, key: Key, entry: Entry, ns: Namespace) -> Found:
+def found_at(log: Log, key: Key, entry: Entry, ns: Namespace) -> Found:
     return Found(
         log,
         key,
@@ -240,79 +222,6 @@ def _order(write: StoredWrite) -> tuple[str, str, int]:
     return write.order
 
 
-# -- many checkpoints
-
-
-def read_list(
-    store: Store, serde: SerializerProtocol, selection: Selection
-) -> Iterator[CheckpointTuple]:
-    """Newest first. Decodes what it yields; of what the filter rejects, nothing."""
-    left = selection.limit
-    if left == 0:
-        return
-    tags = {
-        key: either for key, value in selection.wanted.items() if (either := may_match(key, value))
-    }
-    own_name = selection.wanted.get("thread_id")
-    for found in _walk(store, selection):
-        have = found.entry.tags
-        if not all(
-            any(tag in have for tag in either)
-            # A copy has the tags of its source, and shows its own name in place of the source's.
-            or (key == "thread_id" and str(own_name) == found.key.thread_id)
-            for key, either in tags.items()
-        ):
-            continue
-        metadata = None
-        if selection.wanted:
-            metadata = read_metadata(serde, found, load_leniently)
-            if not matches(serde, selection.wanted, metadata):
-                continue
-        yield read_tuple(serde, found, load_leniently, metadata)
-        if left is not None:
-            left -= 1
-            if left == 0:
-                return
-
-
-def _walk(store: Store, selection: Selection) -> Iterator[Found]:
-    """What the selection names, newest first, as it is when each one's turn comes."""
-    with store.lock:
-        heads = SortedList(_heads(store, selection))
-    while heads:
-        key: Key = heads.pop()
-        with store.lock:
-            ns = store.view().namespace(key.thread_id, key.ns)
-            found = None
-            if ns is not None:
-                found = _found(store.log, key, ns)
-                if selection.checkpoint_id is None and (below := ns.below(key.checkpoint_id)):
-                    heads.add(key._replace(checkpoint_id=below))
-        if found is not None:
-            yield found
-
-
-def _heads(store: Store, selection: Selection) -> Iterator[Key]:
-    """The newest checkpoint of each namespace that the selection allows."""
-    index = store.view()
-    if selection.thread_id is None:
-        threads = list(index.threads.items())
-    else:
-        thread = index.threads.get(selection.thread_id)
-        threads = [] if thread is None else [(selection.thread_id, thread)]
-    for thread_id, thread in threads:
-        for name, ns in thread.namespaces.items():
-            if not ns.ids or selection.ns not in (None, name):
-                continue
-            newest: str | None = selection.checkpoint_id
-            if newest is None:
-                newest = ns.ids[-1] if selection.below is None else ns.below(selection.below)
-            elif selection.below is not None and newest >= selection.below:
-                continue
-            if newest is not None:
-                yield Key(newest, thread_id, name)
-
-
 # -- delta channels
 
 
@@ -402,67 +311,3 @@ def _walk_ancestors(store: Store, address: Address) -> Iterator[tuple[Log, Ances
         for ancestor in ancestors:
             yield log, ancestor
         at_once = min(2 * at_once, MOST_AT_ONCE)
-
-
-# -- threads
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadInfo:
-    """One thread, as the index knows it."""
-
-    thread_id: str
-    created_at: datetime
-    updated_at: datetime
-    checkpoints: int
-    bytes: int
-    _serde: SerializerProtocol = field(repr=False, compare=False)
-    _store: Store = field(repr=False, compare=False)
-    _latest: Found = field(repr=False, compare=False)
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """The metadata of the latest checkpoint, read and decoded now."""
-        latest = self._latest
-        if latest.log.file.is_closed():  # a forked child closes what its parent has open
-            checkpoint_id, thread_id, ns = latest.key
-            latest = find(self._store, Address(thread_id, ns, checkpoint_id)) or latest
-        metadata: dict[str, Any] = read_metadata(self._serde, latest)
-        return metadata
-
-
-def read_threads(store: Store, serde: SerializerProtocol, prefix: str) -> list[ThreadInfo]:
-    """Threads with checkpoints, most recently updated first; from the index alone."""
-    with store.lock:
-        infos = [
-            _describe(store, serde, thread_id, thread)
-            for thread_id, thread in store.view().with_prefix(prefix)
-        ]
-    infos.sort(key=lambda info: (info.updated_at, info.thread_id), reverse=True)
-    return infos
-
-
-def _describe(
-    store: Store, serde: SerializerProtocol, thread_id: str, thread: Thread
-) -> ThreadInfo:
-    namespaces = [(name, ns) for name, ns in thread.namespaces.items() if ns.ids]
-    times = [entry.time for _, ns in namespaces for entry in ns.listed.values()]
-    # The root graph speaks for the thread; its subgraphs' checkpoints come and go.
-    name, ns = min(namespaces, key=lambda item: item[0])
-    latest = _found(store.log, Key(ns.ids[-1], thread_id, name), ns)
-    assert latest is not None  # ids and listed have the same members
-    return ThreadInfo(
-        thread_id,
-        _datetime(min(times)),
-        _datetime(max(times)),
-        len(times),
-        thread.bytes,
-        serde,
-        store,
-        latest,
-    )
-
-
-def _datetime(microseconds: int) -> datetime:
-    """The nearest moment Python knows: "0001-01-01T00:00+14:00" is before the year 1 in UTC."""
-    return _EPOCH + timedelta(microseconds=min(max(microseconds, _FIRST), _LAST))

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import ormsgpack
 
 from logsaver.frame import ENCRYPTED, Frame
-from logsaver.value import Stored, is_own, is_stored, is_whole
+from logsaver.value import Stored, is_own, is_stored, is_whole, new
 
 
 class BadRecordError(ValueError):
@@ -97,8 +97,22 @@ class VouchRecord(NamedTuple):
     """
 
 
-AboutTheFile = ReplacedRecord | VouchRecord
-"""Say something of the file they are in and nothing of its content: no copy takes them along."""
+class SealPartRecord(NamedTuple):
+    """What the index has of some threads, as columns; see seal.py."""
+
+    threads: bytes
+
+
+class SealRecord(NamedTuple):
+    """All threads at this point of the log, and where in which part each of them is sealed."""
+
+    named_upto: int  # only a watermark above this says that the file's name is permanent
+    places: bytes
+    summaries: bytes
+
+
+AboutTheFile = ReplacedRecord | VouchRecord | SealPartRecord | SealRecord
+"""Say something of the file that they are in, nothing new of its content: no copy takes them."""
 
 Record = CheckpointRecord | WritesRecord | DeleteRecord | ForgetRecord | CopyRecord | AboutTheFile
 
@@ -113,6 +127,8 @@ class Kind:
     COPY: Final = 5
     REPLACED: Final = 6
     VOUCH: Final = 7
+    SEAL: Final = 8
+    SEAL_PART: Final = 10
 
 
 _pack = ormsgpack.packb
@@ -128,6 +144,8 @@ _KIND_OF: Final[dict[type, int]] = {
     CopyRecord: Kind.COPY,
     ReplacedRecord: Kind.REPLACED,
     VouchRecord: Kind.VOUCH,
+    SealRecord: Kind.SEAL,
+    SealPartRecord: Kind.SEAL_PART,
 }
 
 
@@ -178,7 +196,17 @@ def _unpack(payload: bytes | memoryview) -> Any:
     return found
 
 
+_CHILD: Final = (str, str, str, str, int, bytes, bytes, bytes, dict)
+_USUAL_FIELDS: Final = {_CHILD, (*_CHILD[:3], type(None), *_CHILD[4:])}
+_WHOLE_CHANNELS: Final = {bytes}
+
+
 def _checkpoint(*fields: Any) -> CheckpointRecord | None:
+    # Opening a log that is not sealed comes through here for each of its checkpoints.
+    if tuple(map(type, fields)) in _USUAL_FIELDS and _WHOLE_CHANNELS.issuperset(
+        map(type, fields[-1].values())
+    ):
+        return new(CheckpointRecord, fields)
     record = CheckpointRecord(*fields)
     ok = (
         _strings(record.thread_id, record.ns, record.checkpoint_id)
@@ -229,6 +257,15 @@ def _replaced(generation: int) -> ReplacedRecord | None:
     return ReplacedRecord(generation) if type(generation) is int else None
 
 
+def _seal(named_upto: int, places: bytes, summaries: bytes) -> SealRecord | None:
+    ok = type(named_upto) is int and isinstance(places, bytes) and isinstance(summaries, bytes)
+    return SealRecord(named_upto, places, summaries) if ok else None
+
+
+def _seal_part(threads: bytes) -> SealPartRecord | None:
+    return SealPartRecord(threads) if isinstance(threads, bytes) else None
+
+
 def _strings(*values: object) -> bool:
     return all(isinstance(value, str) for value in values)
 
@@ -245,4 +282,6 @@ _DECODERS: Final[dict[int, Any]] = {
     Kind.COPY: _copy,
     Kind.REPLACED: _replaced,
     Kind.VOUCH: VouchRecord,
+    Kind.SEAL: _seal,
+    Kind.SEAL_PART: _seal_part,
 }

@@ -40,8 +40,10 @@ from logsaver.frame import (
     decode_head,
 )
 from logsaver.logfile import LogFile
+from logsaver.record import Kind
 
 CHUNK: Final = 1 << 20
+HINTS: Final = (Kind.SEAL, Kind.SEAL_PART)
 SQLITE_MAGIC: Final = b"SQLite format 3\0"
 SQLITE_HINT: Final = (
     "it is an SQLite database, for example of SqliteSaver, which logsaver does not read yet"
@@ -107,6 +109,30 @@ def frames(file: LogFile, *, seed: int, start: int, previous: int | None) -> Ite
         if wanted <= available:
             return
         piece, piece_start = file.read(wanted, offset), offset
+
+
+def frames_past_hints(
+    file: LogFile, *, seed: int, start: int, previous: int | None
+) -> Iterator[Frame]:
+    """The same, but a seal whose payload is harmed does not end it: the log is whole without.
+
+    Only if its header is intact and the frame behind it follows it. Then the header says what it
+    was, and it is no torn tail.
+    """
+    while True:
+        for frame in frames(file, seed=seed, start=start, previous=previous):
+            yield frame
+            start, previous = frame.end, frame.checksum
+        if file.end() < start + FRAME_HEADER_SIZE:
+            return
+        head = decode_head(file.read(FRAME_HEADER_SIZE, start), 0, offset=start, seed=seed)
+        if head is None or head.kind not in HINTS or head.previous != previous:
+            return
+        following = start + FRAME_HEADER_SIZE + head.length
+        if not any(frames(file, seed=seed, start=following, previous=head.checksum)):
+            return
+        logger.warning("%s: the seal at byte %d is damaged; doing without it", file.path, start)
+        start, previous = following, head.checksum
 
 
 class FoundHead(NamedTuple):

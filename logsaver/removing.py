@@ -13,7 +13,7 @@ from logsaver.errors import (
     ThreadExistsError,
     ValueDecodeError,
 )
-from logsaver.index import Entry, Index, Namespace, WritesEntry, key_of
+from logsaver.index import Index, key_of
 from logsaver.log import Log
 from logsaver.reading import value_of
 from logsaver.record import (
@@ -25,6 +25,7 @@ from logsaver.record import (
 )
 from logsaver.retention import keep_latest, remove
 from logsaver.tags import may_read_as
+from logsaver.thread import Entry, Namespace, WritesEntry
 
 
 def delete_record(index: Index, thread_ids: Sequence[str]) -> DeleteRecord | None:
@@ -61,9 +62,9 @@ def forget_runs_record(
 ) -> ForgetRecord | None:
     """Take away the checkpoints of these runs."""
     facts = StoredFacts(log, serde)
-    wanted = {tag for run_id in run_ids for tag in may_read_as("run_id", run_id)}
+    wanted = tuple({tag for run_id in run_ids for tag in may_read_as("run_id", run_id)})
     changes = []
-    for thread_id, thread in index.threads.items():
+    for thread_id, thread in index.with_tags((wanted,)):
         for name, ns in thread.namespaces.items():
             removed = _ids_of_runs(ns, wanted, run_ids, facts)
             if removed and (change := remove(thread_id, name, ns, removed, facts)):

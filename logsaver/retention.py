@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple, Protocol
 
-from logsaver.index import Entry, Namespace, Thread, WritesEntry
 from logsaver.record import Forgotten
+from logsaver.thread import Entry, Namespace, Thread, WritesEntry
 
 TASKS = "__pregel_tasks"
 FIRST_VERSION_WITHOUT_SENDS_IN_PARENT = 4

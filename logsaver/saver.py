@@ -7,6 +7,7 @@ step only: they await it.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
@@ -40,18 +41,10 @@ from logsaver.config import (
 from logsaver.ending import Ending
 from logsaver.errors import ClosedLogError, InvalidInputError
 from logsaver.index import Index
+from logsaver.listing import Selection, ThreadInfo, read_list, read_threads
 from logsaver.log import Log
 from logsaver.putting import Put, putting_writes
-from logsaver.reading import (
-    Selection,
-    ThreadInfo,
-    find,
-    find_hidden,
-    read_delta_history,
-    read_list,
-    read_threads,
-    read_tuple,
-)
+from logsaver.reading import find, find_hidden, read_delta_history, read_tuple
 from logsaver.record import Record
 from logsaver.registry import open_store, release_store
 from logsaver.removing import (
@@ -205,18 +198,15 @@ class LogSaver(BaseCheckpointSaver[str]):
         """Counts and sizes, from the index alone."""
         store = self._store
         with store.lock:
-            index = store.view()
-            namespaces = [
-                ns for thread in index.threads.values() for ns in thread.namespaces.values()
-            ]
+            summaries = store.view().threads.overview().summaries.values()
             return Stats(
                 path=store.path,
                 bytes=store.size(),
                 synced_bytes=store.log.committer.synced,
-                threads=sum(1 for _ in index.with_prefix("")),
-                checkpoints=sum(len(ns.listed) for ns in namespaces),
-                hidden_checkpoints=sum(len(ns.hidden) for ns in namespaces),
-                writes=sum(len(ns.writes_of(i)) for ns in namespaces for i in ns.writes),
+                threads=sum(summary.checkpoints > 0 for summary in summaries),
+                checkpoints=sum(summary.checkpoints for summary in summaries),
+                hidden_checkpoints=sum(summary.hidden for summary in summaries),
+                writes=sum(summary.writes for summary in summaries),
             )
 
     # -- writing
@@ -416,8 +406,10 @@ class LogSaver(BaseCheckpointSaver[str]):
     async def aclose(self) -> None:
         """The same without blocking the event loop."""
         try:
-            if not self._handle.closed and self.fsync != "never" and self._store.is_dirty():
-                await self.aflush()
+            if not self._handle.closed:
+                await asyncio.to_thread(self._store.seal)
+                if self.fsync != "never" and self._store.is_dirty():
+                    await self.aflush()
         finally:
             self.close()
 
@@ -467,11 +459,14 @@ class LogSaver(BaseCheckpointSaver[str]):
 
 
 def _finish(store: Store, fsync: FsyncPolicy) -> None:
+    sync = fsync != "never"
     try:
-        if fsync != "never" and store.is_dirty():
+        # What is not known to be safe cannot be told from a torn tail, so a seal is synced always.
+        sync |= store.seal()
+        if sync and store.is_dirty():
             store.flush()
     finally:
-        release_store(store, sync=fsync != "never")
+        release_store(store, sync=sync)
 
 
 def _names(values: Collection[str], what: str) -> list[str]:

@@ -31,7 +31,8 @@ from logsaver.cipher import Cipher
 from logsaver.copying import Copy
 from logsaver.disk import DISK, LOCK, UNLOCK, Disk
 from logsaver.errors import ClosedLogError, LogFileError, ReadOnlyLogError
-from logsaver.frame import CHECKSUM_AT, HEADER_CHECKSUM_AT
+from logsaver.following import Following
+from logsaver.frame import CHECKSUM_AT
 from logsaver.index import Index
 from logsaver.log import (
     Log,
@@ -45,7 +46,8 @@ from logsaver.log import (
 from logsaver.logfile import open_error
 from logsaver.opening import lock_holder, open_log, reopen_log
 from logsaver.record import Record, ReplacedRecord
-from logsaver.recovery import cut_torn_tail, damage, frames, watermark_of
+from logsaver.recovery import cut_torn_tail, damage
+from logsaver.sealing import AT_CLOSE, Append, Sealer
 from logsaver.successor import Successor, sweep
 from logsaver.waiting import LockBusyError, Waiting
 
@@ -65,7 +67,7 @@ R = TypeVar("R", bound=Record)
 Refine = Callable[[Log, Index, R], "R | None"]
 
 
-class Store:
+class Store(Following):
     """An open log. See the module's docstring for who holds what when."""
 
     def __init__(
@@ -113,50 +115,6 @@ class Store:
             self.log.file.close()
             raise
 
-    def _adopt(self, log: Log) -> None:
-        """Go on with this generation, from its start."""
-        self.log = log
-        self.index = Index()
-        self.epoch += 1
-        self._end: int = log.header.data_start
-        self._last = log.seed  # the checksum the next frame chains onto
-        self._last_at = HEADER_CHECKSUM_AT  # where it stands in the file
-        self._own_end = 0  # of the last frame that we appended to this generation
-        self._watermark = self._end
-        self._unnamed_end = self._end  # this much was synced before the file got its name
-        self._is_replaced = False  # its last record says so
-        self._index_is_stale = False
-        self._name_checked = time.monotonic()
-        self._follow()
-        self._tell_committer(log)
-
-    def _tell_committer(self, log: Log) -> None:
-        """How far this log is on stable storage, as far as its frames tell."""
-        log.committer.written = self._end
-        log.committer.synced = self._watermark
-        log.committer.sync.unsynced = range(self._watermark, self._end)
-        if self._watermark > self._unnamed_end:
-            # Whoever synced this had made sure of the name before.
-            log.committer.sync.name_is_safe = True
-
-    def _follow(self) -> None:
-        """Apply the whole frames from `_end` on."""
-        log = self.log
-        for frame in frames(log.file, seed=log.seed, start=self._end, previous=self._last):
-            record = log.decode(frame)
-            self._index_is_stale = True  # an interrupt may leave the record there by half
-            self.index.apply(record, frame.offset, frame.size)
-            self._end, self._last = frame.end, frame.checksum
-            self._last_at = frame.offset + CHECKSUM_AT
-            self._watermark = max(self._watermark, frame.synced_upto)
-            self._is_replaced = False
-            if isinstance(record, ReplacedRecord):
-                self._is_replaced = record.generation > log.header.generation
-                if not self._is_replaced:
-                    self._unnamed_end = frame.offset
-            self._index_is_stale = False
-        log.committer.written = self._end
-
     def _settle_tail(self) -> None:
         """At open: tell damage from the end that a crash leaves, and cut the latter off."""
         while self.log.file.end() > self._end:
@@ -174,10 +132,6 @@ class Store:
                     self._lock_file()
                 finally:
                     self.log.file.flock(UNLOCK)
-
-    def _watermark_of_tail(self) -> int:
-        log = self.log
-        return watermark_of(log.file, seed=log.seed, start=self._end, known=self._watermark)
 
     # -- the lock between processes
 
@@ -239,6 +193,8 @@ class Store:
                 self._lock_file()
                 if epoch is not None and epoch != self.epoch:
                     raise ReplacedMeanwhileError
+                if self._end >= self._sealer.due:
+                    self._seal_a_little()
                 if refine is not None:
                     refined = refine(self.log, self.index, record)
                     if refined is None:
@@ -256,6 +212,8 @@ class Store:
             self._check_writable()
             try:
                 self._lock_file()
+                if self._end >= self._sealer.due:
+                    self._seal_a_little()
                 record = plan(self.log, self.index)
                 if record is None:
                     return self._nothing_to_append()
@@ -285,6 +243,56 @@ class Store:
             raise
         log.cache.put(offset, record, size)
         return log, self.epoch, offset, end
+
+    def _seal_a_little(self) -> None:
+        """With the file's lock: somebody waits for his own record to be appended."""
+        if self.promises:
+            self._seal(partial(self._sealer.step, self.index.threads, self._end))
+        else:
+            self._sealer.postpone(self._end)  # nothing would say that it can be believed
+
+    def _seal(self, seal: Callable[[int, Append], None]) -> None:
+        """A log without a seal is as good, so what is in its way is only told."""
+        try:
+            seal(self._named_upto, self._append_record)
+        except LogFileError as error:
+            logger.warning("%s: the index could not be stored: %s", self.path, error)
+            self._sealer.postpone(self._end)
+            self._check_sound()
+
+    def _append_record(self, record: Record) -> tuple[int, int]:
+        _, _, offset, end = self._append(record, *payload_of(record))
+        return offset, end - offset
+
+    def seal(self) -> bool:
+        """Before a close: store the index, if the log has grown enough since the last time.
+
+        Neither waits nor fails; left out if another process is writing just now, or has written.
+        """
+        with self.lock:
+            if self._closed or self._forked or not self._own_end or not self._is_settled():
+                return False
+            if not self._sealer.is_worth_it(self.index.threads, self._end, AT_CLOSE):
+                return False
+            file = self.log.file
+            with contextlib.suppress(OSError, LogFileError):
+                try:
+                    if (
+                        file.try_lock()
+                        and file.end() == self._end
+                        and has_checksum(file, self._last_at, self._last)
+                        and file.has_its_name()
+                    ):
+                        self._seal(partial(self._sealer.finish, self.index.threads))
+                        return True
+                finally:
+                    file.flock(UNLOCK)
+            return False
+
+    def _is_settled(self) -> bool:
+        """Whether nothing went wrong, and nothing is under way."""
+        failure = self.log.committer.failure
+        return not (self._index_is_stale or self._is_replacing or failure)
 
     def _undo_append(self, offset: int) -> None:
         """After a full disk, or Ctrl-C at any point: leave a whole frame or nothing of it.
@@ -359,8 +367,9 @@ class Store:
         self._end, self._last, self._own_end = copy.end, copy.last, copy.end
         self._last_at = copy.last_at
         self._watermark = copy.end
-        self._unnamed_end = log.header.data_start
+        self._named_upto = log.header.data_start
         self._is_replaced = False
+        self._sealed, self._sealer = None, Sealer(log.header.data_start)
         self._name_checked = time.monotonic()
         self._tell_committer(log)
 
@@ -370,7 +379,7 @@ class Store:
         """The index, up to date. The caller holds `lock` for as long as it looks."""
         self._check_open()
         if self._index_is_stale:
-            self._reload()
+            self._read()
         if self.log.file.end() != self._end or self._is_replaced:
             self._follow()
             # Nobody has to hold a lock to look where the name leads. Until the rename, the old
@@ -382,12 +391,6 @@ class Store:
     def _has_successor(self) -> bool:
         file = self.log.file
         return not file.has_its_name() and has_successor(file, self.log.header)
-
-    def _reload(self) -> None:
-        """Build the index anew from what was written, after a call that failed half-way."""
-        self.index, self._end, self._last = Index(), self.log.header.data_start, self.log.seed
-        self._last_at = HEADER_CHECKSUM_AT
-        self._follow()
 
     # -- life cycle
 
@@ -439,8 +442,7 @@ class Store:
         finally:
             committer.stop()
             with self.lock, contextlib.closing(self.log):
-                is_settled = not (self._index_is_stale or self._is_replacing or committer.failure)
-                if sync and is_settled and self._own_end == self._end:
+                if sync and self._is_settled() and self._own_end == self._end:
                     # Whoever appended last says that all is safe, for everybody before.
                     self.log.vouch(self._end, self._last, self._last_at)
 
@@ -464,7 +466,7 @@ class Store:
         if committer.failure is not None:
             committer.check()
         if self._index_is_stale:
-            self._reload()
+            self._read()
         if committer.sync.unsynced and self.promises:
             self.log.secure_what_was_there()
 
@@ -497,4 +499,6 @@ class Store:
             return
         # The same file: what the parent knew of it is true here as well.
         self.log = new
+        if self._sealed is not None:
+            self._sealed.log = new
         self._tell_committer(new)

@@ -29,17 +29,24 @@ LAYERS = """
     saver
     putting removing
     bases
+    listing
     reading repair rekeying
     retention rewriting
     registry
     store
+    following
+    sealing
     copying opening intact
     values
     log
     pieces
     patch aesgcm
     durability recovery cache ending successor waiting
+    seal
     index
+    threads
+    overview
+    thread
     tags cipher
     record
     value
@@ -57,11 +64,21 @@ LEVEL = {
 HELPERS = {
     "arguments": ({"saver", "rekeying", "repair"}, "errors"),
     "codec": (
-        {"__init__", "holdings", "inspecting", "saver", "putting", "bases", "reading", "removing"},
+        {
+            "__init__",
+            "holdings",
+            "inspecting",
+            "saver",
+            "putting",
+            "bases",
+            "listing",
+            "reading",
+            "removing",
+        },
         "value",
     ),
     "config": (
-        {"holdings", "inspecting", "saver", "putting", "bases", "reading", "removing"},
+        {"holdings", "inspecting", "saver", "putting", "bases", "listing", "reading", "removing"},
         "value",
     ),
     "keeping": ({"migrate", "refit"}, "errors"),

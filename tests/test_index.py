@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logs import checkpoint, few_ids, records, writes
 
-from logsaver.index import Entry, Index, Key, WritesEntry
+from logsaver.index import Index, Key
 from logsaver.record import (
     CheckpointRecord,
     CopyRecord,
@@ -15,6 +15,7 @@ from logsaver.record import (
     Forgotten,
     WritesRecord,
 )
+from logsaver.thread import Entry, WritesEntry
 
 
 @dataclass
