@@ -112,6 +112,7 @@ def unpack_thread(data: bytes, end: int) -> Thread:
 
 def _namespace(sealed: SealedNamespace, end: int) -> Namespace:
     ids, listed = sealed.ids, sealed.listed
+    _check_sense({str}.issuperset(map(type, ids)) and {bytes}.issuperset(map(type, sealed.tags)))
     ns = Namespace()
     parents = [ids[at] if type(at) is int else at for at in sealed.parents]
     entries = map(
@@ -130,13 +131,19 @@ def _namespace(sealed: SealedNamespace, end: int) -> Namespace:
 
 
 def _writes(sealed: SealedNamespace) -> Iterator[tuple[str, Tasks]]:
+    _check_sense({str}.issuperset(map(type, sealed.tasks)))
+    _check_sense(len(sealed.call_offsets) == len(sealed.call_sizes))
+    for counts, what in (
+        (sealed.task_counts, sealed.tasks),
+        (sealed.call_counts, sealed.call_offsets),
+    ):
+        _check_sense(min(counts, default=1) > 0 and sum(counts) == len(what))
     frames = zip(sealed.call_offsets, sealed.call_sizes, strict=True)
     calls = (tuple(map(WritesEntry._make, islice(frames, n))) for n in sealed.call_counts)
     tasks = zip(sealed.tasks, calls, strict=True)
     for at, count in zip(sealed.written, sealed.task_counts, strict=True):
         checkpoint_id = sealed.ids[at] if isinstance(at, int) else at
         yield checkpoint_id, dict(islice(tasks, count))
-    _check_sense(next(tasks, None) is None and next(frames, None) is None)
 
 
 def _check_frames(offsets: Sequence[int], sizes: Sequence[int], end: int) -> None:
@@ -185,6 +192,7 @@ def unpack_table(data: bytes, end: int) -> Table:
         _check_sense(min(table.parts, default=0) >= 0 and min(table.numbers, default=0) >= 0)
         _check_sense(max(table.parts, default=-1) < len(table.part_offsets))
         _check_frames(table.part_offsets, table.part_sizes, end)
+        _check_sense({str}.issuperset(map(type, table.ids)))
         ids = iter(table.ids)
         next(ids, None)
         _check_sense(all(map(str.__lt__, table.ids, ids)))

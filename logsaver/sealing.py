@@ -45,12 +45,12 @@ PARTS_KEPT: Final = 8  # uncompressed, for those who go from thread to thread
 
 # When the log has grown by so much since the last seal, another is worth it. Reading a megabyte of
 # small records takes 25 ms.
-AT_CLOSE: Final = 1 << 18
+AT_CLOSE: Final = 1 << 17
 UNDER_WAY: Final = 1 << 22
-# And it may take this share of that: seals do not make a log longer by more than an eighth.
-SHARE: Final = 8
+# And it may take this share of that: seals do not make a log longer by more than a quarter.
+SHARE: Final = 4
 THREAD_COST: Final = 64  # bytes, about, of a thread in the table
-CHECKPOINT_COST: Final = 32  # and of a checkpoint, or a call of put_writes, in a part
+CHECKPOINT_COST: Final = 24  # and of a checkpoint, or a call of put_writes, in a part
 
 _MARK: Final = FRAME_MAGIC + bytes([Kind.SEAL])
 
@@ -174,7 +174,9 @@ def scan(log: Log, upto: int) -> Index:
             return index
         index.apply(log.decode(frame), frame.offset, frame.size)
         end = frame.end
-    raise damage(log.path, end, upto)
+    if end < upto:
+        raise damage(log.path, end, upto)
+    return index
 
 
 # -- writing
@@ -196,7 +198,10 @@ class Sealer:
         self.due = end + UNDER_WAY
         self._left = []
 
-    def is_worth_it(self, threads: Threads, end: int, least: int) -> bool:
+    def is_due_at_close(self, threads: Threads, end: int) -> bool:
+        return self._has_grown(threads, end, AT_CLOSE)
+
+    def _has_grown(self, threads: Threads, end: int, least: int) -> bool:
         """Whether the log has grown so much that a seal is short beside it."""
         grown = end - self._sealed_upto
         return grown >= least and grown >= SHARE * _cost(threads, threads.unsealed())
@@ -204,7 +209,7 @@ class Sealer:
     def step(self, threads: Threads, end: int, named_upto: int, append: Append) -> None:
         """Do a small part of it: a put is waiting."""
         if not self._left:
-            if not self.is_worth_it(threads, end, UNDER_WAY):
+            if not self._has_grown(threads, end, UNDER_WAY):
                 self.postpone(end)
                 return
             self._left = threads.unsealed()

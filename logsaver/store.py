@@ -47,7 +47,7 @@ from logsaver.logfile import open_error
 from logsaver.opening import lock_holder, open_log, reopen_log
 from logsaver.record import Record, ReplacedRecord
 from logsaver.recovery import cut_torn_tail, damage
-from logsaver.sealing import AT_CLOSE, Append, Sealer
+from logsaver.sealing import Append, Sealer
 from logsaver.successor import Successor, sweep
 from logsaver.waiting import LockBusyError, Waiting
 
@@ -272,7 +272,7 @@ class Store(Following):
         with self.lock:
             if self._closed or self._forked or not self._own_end or not self._is_settled():
                 return False
-            if not self._sealer.is_worth_it(self.index.threads, self._end, AT_CLOSE):
+            if not self._sealer.is_due_at_close(self.index.threads, self._end):
                 return False
             file = self.log.file
             with contextlib.suppress(OSError, LogFileError):
