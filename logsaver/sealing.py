@@ -181,7 +181,9 @@ def scan(log: Log, upto: int) -> Index:
 
 # -- writing
 
-Append = Callable[[Record], tuple[int, int]]  # returns where the frame is, and its size
+Append = Callable[
+    [Record], tuple[Log, int, int, int]
+]  # returns where the frame is, as a store does
 
 
 class Sealer:
@@ -225,8 +227,8 @@ class Sealer:
         rows = list(threads.sealed())
         if len(rows) < len(threads):
             return  # the last seal turned out to be no good; next time there is more to do
-        offset, size = append(SealRecord(named_upto, *pack_table(rows)))
-        self.found(offset + size)
+        *_, end = append(SealRecord(named_upto, *pack_table(rows)))
+        self.found(end)
 
     def postpone(self, end: int) -> None:
         self.due = end + max(UNDER_WAY, (end - self._sealed_upto) // 2)
@@ -254,7 +256,7 @@ def _write_part(threads: Threads, left: list[str], append: Append) -> list[str]:
             columns.append(pack_thread(thread))
             size += len(columns[-1])
     if chosen:
-        offset, frame_size = append(SealPartRecord(pack_part(columns)))
+        *_, offset, end = append(SealPartRecord(pack_part(columns)))
         for number, thread in enumerate(chosen):
-            thread.remember().place = Place(offset, frame_size, number)
+            thread.remember().place = Place(offset, end - offset, number)
     return left

@@ -254,15 +254,11 @@ class Store(Following):
     def _seal(self, seal: Callable[[int, Append], None]) -> None:
         """A log without a seal is as good, so what is in its way is only told."""
         try:
-            seal(self._named_upto, self._append_record)
+            seal(self._named_upto, lambda record: self._append(record, *payload_of(record)))
         except LogFileError as error:
             logger.warning("%s: the index could not be stored: %s", self.path, error)
             self._sealer.postpone(self._end)
             self._check_sound()
-
-    def _append_record(self, record: Record) -> tuple[int, int]:
-        _, _, offset, end = self._append(record, *payload_of(record))
-        return offset, end - offset
 
     def seal(self) -> bool:
         """Before a close: store the index, if the log has grown enough since the last time.

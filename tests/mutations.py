@@ -226,7 +226,7 @@ MUTATIONS = [
     # -- the watermark
     Mutation(
         "watermark: whole frames carry it",
-        "store.py",
+        "following.py",
         "            self._watermark = max(self._watermark, frame.synced_upto)\n",
         "",
         "test_recovery",
@@ -282,7 +282,7 @@ MUTATIONS = [
     ),
     Mutation(
         "watermark: what is above it at open is not synced",
-        "store.py",
+        "following.py",
         "        log.committer.synced = self._watermark\n",
         "        log.committer.synced = self._end\n",
         "test_recovery",
@@ -296,16 +296,16 @@ MUTATIONS = [
     ),
     Mutation(
         "watermark: only a frame that was synced shows that the name is safe",
-        "store.py",
-        "        if self._watermark > self._unnamed_end:",
+        "following.py",
+        "        if self._watermark > self._named_upto:",
         "        if True:",
         "test_crashes test_sharing",
     ),
     Mutation(
         "watermark: what was synced before the rename does not show it",
-        "store.py",
-        "                    self._unnamed_end = frame.offset\n",
-        "                    pass\n",
+        "following.py",
+        "                self._named_upto = frame.offset\n",
+        "                pass\n",
         "test_sharing",
     ),
     # -- the rewrite of what was not synced
@@ -346,7 +346,7 @@ MUTATIONS = [
     ),
     Mutation(
         "rewrite: all of what is above the watermark",
-        "store.py",
+        "following.py",
         "log.committer.sync.unsynced = range(self._watermark, self._end)",
         "log.committer.sync.unsynced = range(0)",
         "test_recovery",
@@ -418,7 +418,7 @@ MUTATIONS = [
     Mutation(
         "cut: a stale index is built anew before an append",
         "store.py",
-        "        committer.check()\n        if self._index_is_stale:\n            self._reload()\n",
+        "        committer.check()\n        if self._index_is_stale:\n            self._read()\n",
         "        committer.check()\n",
         "test_interrupts test_disk_failures",
     ),
@@ -619,8 +619,10 @@ MUTATIONS = [
     Mutation(
         "lock: a change looks at the index under it",
         "store.py",
-        "                self._lock_file()\n                record = plan(self.log, self.index)",
-        "                record = plan(self.log, self.index)\n                self._lock_file()",
+        "            try:\n                self._lock_file()\n                if self._end >= self._sealer.due:\n"
+        "                    self._seal_a_little()\n                record = plan(",
+        "            try:\n                record = plan(self.log, self.index)\n"
+        "                self._lock_file()\n                (lambda *_: None)(",
         "test_sharing",
     ),
     # -- followers
@@ -851,9 +853,9 @@ MUTATIONS = [
     ),
     Mutation(
         "replace: a new generation is a new epoch, for others",
-        "store.py",
-        "        self.index = Index()\n        self.epoch += 1\n",
-        "        self.index = Index()\n",
+        "following.py",
+        "        self.epoch += 1\n        self._own_end = 0\n",
+        "        self._own_end = 0\n",
         "test_replacing test_sharing",
     ),
     Mutation(
@@ -1115,6 +1117,76 @@ MUTATIONS = [
         "        if to_write and not path.exists():\n",
         "        if False:\n",
         "test_commands",
+    # -- seals
+    Mutation(
+        "seal: it is believed only if the log is known to be synced beyond it",
+        "following.py",
+        "            if self._watermark >= seal.end:\n",
+        "            if True:\n",
+        "test_seals",
+    ),
+    Mutation(
+        "seal: an index that is being built is stale to its end",
+        "following.py",
+        "        self._index_is_stale = True  # until it is built from one end to the other\n",
+        "",
+        "test_interrupts",
+    ),
+    Mutation(
+        "seal: a part that cannot be read is replaced by a scan",
+        "sealing.py",
+        "            except CorruptLogError as error:\n",
+        "            except ZeroDivisionError as error:\n",
+        "test_seals",
+    ),
+    Mutation(
+        "seal: what is loaded stays when the seal is no good",
+        "threads.py",
+        "            if self._is_unread(thread_id):\n                self.live",
+        "            if True:\n                self.live",
+        "test_seals",
+    ),
+    Mutation(
+        "seal: a thread that was deleted is not read from it again",
+        "threads.py",
+        "            self._gone.add(thread_id)\n",
+        "            pass\n",
+        "test_seals",
+    ),
+    Mutation(
+        "seal: a thread that has changed is sealed again",
+        "index.py",
+        "        elif thread.known is not None:\n",
+        "        elif False:\n",
+        "test_seals",
+    ),
+    Mutation(
+        "seal: positions behind it are refused",
+        "seal.py",
+        " and max(map(add, offsets, sizes), default=0) <= end",
+        "",
+        "test_seals",
+    ),
+    Mutation(
+        "seal: a harmed one is stepped over only if the next frame follows it",
+        "recovery.py",
+        "start=following, previous=head.checksum)):\n            return\n",
+        "start=following, previous=head.checksum)):\n            pass\n",
+        "test_seals",
+    ),
+    Mutation(
+        "seal: it does not take more than its share",
+        "sealing.py",
+        " and grown >= SHARE * _cost(threads, threads.unsealed())",
+        "",
+        "test_seals",
+    ),
+    Mutation(
+        "seal: a forked child reads it through its own file",
+        "store.py",
+        "            self._sealed.log = new\n",
+        "            pass\n",
+        "test_seals",
     ),
     # -- histories
     Mutation(

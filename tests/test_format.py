@@ -28,6 +28,8 @@ from logsaver.record import (
     DeleteRecord,
     ForgetRecord,
     ReplacedRecord,
+    SealPartRecord,
+    SealRecord,
     VouchRecord,
     WritesRecord,
 )
@@ -274,6 +276,8 @@ RECORDS = {
     "5: copy": CopyRecord,
     "6: replaced": ReplacedRecord,
     "7: vouch": VouchRecord,
+    "8: seal": SealRecord,
+    "10: seal_part": SealPartRecord,
 }
 
 
@@ -288,7 +292,7 @@ def test_kinds_on_the_page_are_those_of_the_code():
 def test_fields_on_the_page_are_those_of_the_records(title):
     named = [row[0].replace(" ", "_").replace("namespace", "ns") for row in table(title)]
     assert named == list(RECORDS[title]._fields)
-    number = int(title[0])
+    number = int(title.partition(":")[0])
     assert record._KIND_OF[RECORDS[title]] == number
 
 

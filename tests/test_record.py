@@ -19,6 +19,8 @@ from logsaver.record import (
     Kind,
     Record,
     ReplacedRecord,
+    SealPartRecord,
+    SealRecord,
     UnknownKindError,
     VouchRecord,
     WritesRecord,
@@ -72,7 +74,9 @@ def test_kind_numbers_are_what_the_format_says():
     assert encode(CopyRecord("a", "b"))[0] == 5
     assert encode(ReplacedRecord(1))[0] == 6
     assert encode(VouchRecord()) == (7, b"\x90")
-    assert len(Record.__args__) == 7
+    assert encode(SealRecord(64, b"", b""))[0] == 8
+    assert encode(SealPartRecord(b""))[0] == 10
+    assert len(Record.__args__) == 9
 
 
 # -- payloads that are no records
