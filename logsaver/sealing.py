@@ -181,9 +181,7 @@ def scan(log: Log, upto: int) -> Index:
 
 # -- writing
 
-Append = Callable[
-    [Record], tuple[Log, int, int, int]
-]  # returns where the frame is, as a store does
+Append = Callable[[Record], tuple[Log, int, int, int]]  # tells as a store does where it is
 
 
 class Sealer:

@@ -619,9 +619,9 @@ MUTATIONS = [
     Mutation(
         "lock: a change looks at the index under it",
         "store.py",
-        "            try:\n                self._lock_file()\n                if self._end >= self._sealer.due:\n"
+        "                self._lock_file()\n                if self._end >= self._sealer.due:\n"
         "                    self._seal_a_little()\n                record = plan(",
-        "            try:\n                record = plan(self.log, self.index)\n"
+        "                record = plan(self.log, self.index)\n"
         "                self._lock_file()\n                (lambda *_: None)(",
         "test_sharing",
     ),

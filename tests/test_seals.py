@@ -135,7 +135,6 @@ def test_a_log_that_is_opened_from_a_seal_holds_what_a_scan_finds(steps, under_w
         store.index._check()
         close(store)
         reader = open_store(disk, read_only=True)
-        assert not reader.index.threads.live
         assert content(reader.view()) == scanned(reader)
 
 
