@@ -1117,6 +1117,7 @@ MUTATIONS = [
         "        if to_write and not path.exists():\n",
         "        if False:\n",
         "test_commands",
+    ),
     # -- seals
     Mutation(
         "seal: it is believed only if the log is known to be synced beyond it",
@@ -1156,8 +1157,8 @@ MUTATIONS = [
     Mutation(
         "seal: a thread that has changed is sealed again",
         "index.py",
-        "        elif thread.known is not None:\n",
-        "        elif False:\n",
+        "            self.threads.changed(thread_id, thread)\n        thread.namespace(name)\n",
+        "            pass\n        thread.namespace(name)\n",
         "test_seals",
     ),
     Mutation(
