@@ -54,11 +54,6 @@ class Namespace:
         """Listed or hidden. O(1)."""
         return self.listed.get(checkpoint_id) or self.hidden.get(checkpoint_id)
 
-    def below(self, checkpoint_id: str) -> str | None:
-        """The largest listed id smaller than this one. O(log n)."""
-        position = bisect_left(self.ids, checkpoint_id)
-        return self.ids[position - 1] if position else None
-
     def ancestors(self, checkpoint_id: str) -> Iterator[tuple[str, Entry]]:
         """Parent, grandparent and so on, hidden ones too, until one is missing or repeats."""
         seen = {checkpoint_id}

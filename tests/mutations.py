@@ -1298,7 +1298,7 @@ MUTATIONS = [
     ),
     Mutation(
         "hostile: threads copied back and forth do not double their writes",
-        "index.py",
+        "thread.py",
         "_first_and_last(entries + tasks.get(task_id, ()))",
         "entries + tasks.get(task_id, ())",
         "test_hostile",

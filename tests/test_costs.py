@@ -6,6 +6,7 @@ to raise it here, and say why.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -24,6 +25,7 @@ from logsaver import LogSaver
 from logsaver.frame import FRAME_HEADER_SIZE
 from logsaver.store import Store
 
+NUMBERS = itertools.count(1)
 PACKAGE = os.path.dirname(logsaver.log.__file__)
 VALUES = {"question": "why?", "notes": ["plan: because", "work: therefore"], "branch:to:work": None}
 VERSIONS = dict.fromkeys(VALUES, "00000000000000000000000000000003.0.7959120696881983")
@@ -39,7 +41,7 @@ def saver(path):
 def child_of(saver: LogSaver, thread: str = "t") -> tuple[Any, ...]:
     """What a step of a graph puts: one channel is new, the others are as they were."""
     parent = saver.get_tuple(make_config(thread))
-    versions = {**VERSIONS, "notes": f"{len(list(saver.list(None)))}"}
+    versions = {**VERSIONS, "notes": f"{next(NUMBERS)}"}
     config = {**parent.config, "metadata": {"thread_id": thread}}
     metadata = {"source": "loop", "step": 1, "parents": {}}
     return config, make_checkpoint(VALUES, versions), metadata, {"notes": versions["notes"]}

@@ -106,10 +106,12 @@ def test_the_index_equals_a_naive_rebuild_after_every_record(history):
 def test_every_look_up_equals_a_search_of_all_rows(history, wanted):
     index, naive = filled(history)
     for (thread_id, name), (listed, hidden, _) in naive.state().items():
+        thread = index.threads[thread_id]
         ns = index.namespace(thread_id, name)
         assert ns.ids == sorted(listed)
         assert ns.find(wanted) == (listed | hidden).get(wanted)
-        assert ns.below(wanted) == max((i for i in listed if i < wanted), default=None)
+        below = max((i for i in listed if i < wanted), default=None)
+        assert thread.below(name, wanted, ()) == below
         assert list(ns.ancestors(wanted)) == naive_ancestors(listed | hidden, wanted)
     assert index.namespace("no such thread", "") is None
 
