@@ -308,7 +308,8 @@ BEHAVIOURS = [
         "list holds no lock where its caller is",
         "listing.py",
         "        yield read_tuple(serde, found, load_leniently, metadata)\n",
-        "        with store.lock:\n            yield read_tuple(serde, found, load_leniently, metadata)\n",
+        "        with store.lock:\n"
+        "            yield read_tuple(serde, found, load_leniently, metadata)\n",
     ),
     without(
         15,
@@ -845,7 +846,8 @@ BEHAVIOURS = [
         "a smaller id is not an ancestor",
         "reading.py",
         "ns.find(next_id)\n                if ns is None",
-        "ns.find(max((i for i in ns.ids if i < max(seen)), default=None))\n                if ns is None",
+        "ns.find(max((i for i in ns.ids if i < max(seen)), default=None))\n"
+        "                if ns is None",
     ),
     without(
         37,
