@@ -9,7 +9,7 @@ from disks import CHANGING, PATH, MemoryDisk, fail, open_saver
 from hypothesis import given
 from hypothesis import strategies as st
 from logs import HEADER, build_log, checkpoint, few_ids, flipped, holds, records, writes
-from support import VOUCH, id_of, ids, make_config, put
+from support import id_of, ids, make_config, put
 
 from logsaver import CorruptLogError, LogSaver, LogSaverError, NotALogError, UnsupportedFormatError
 from logsaver.log import MUCH_UNSYNCED
