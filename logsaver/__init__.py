@@ -35,9 +35,13 @@ from logsaver.inspecting import (
     usage,
 )
 from logsaver.listing import ThreadInfo
+from logsaver.preview import Going, Preview
 from logsaver.rekeying import rekey
 from logsaver.repair import Damage, RepairReport, VerifyReport, repair, verify
-from logsaver.saver import LogSaver, Stats
+from logsaver.retention import Retention
+from logsaver.saver import LogSaver
+from logsaver.statistics import Stats
+from logsaver.upkeep import Compaction
 
 __version__ = "0.1.0"
 
@@ -45,8 +49,10 @@ __all__ = [
     "AesGcmCipher",
     "ChannelUsage",
     "ClosedLogError",
+    "Compaction",
     "CorruptLogError",
     "Damage",
+    "Going",
     "InvalidInputError",
     "LockTimeoutError",
     "LogFileError",
@@ -59,9 +65,11 @@ __all__ = [
     "LogWriteError",
     "NotALogError",
     "PoisonedLogError",
+    "Preview",
     "ReadOnlyLogError",
     "RecordTooLargeError",
     "RepairReport",
+    "Retention",
     "Stats",
     "StoredCheckpoint",
     "StoredValue",

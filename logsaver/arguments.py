@@ -29,3 +29,11 @@ def check_lock_timeout(seconds: float) -> None:
             f"lock_timeout is a number of seconds, 0 to try once, not {seconds!r}; pass for "
             "example 30"
         )
+
+
+def check_cache_bytes(size: int) -> None:
+    if type(size) is not int or size < 0:
+        raise InvalidInputError(
+            f"cache_bytes is a number of bytes, 0 to keep nothing, not {size!r}; pass for example "
+            f"{64 << 20}"
+        )

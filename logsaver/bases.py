@@ -23,7 +23,7 @@ from logsaver.store import Store
 from logsaver.value import Stored
 from logsaver.values import CHANNELS_FROM, number_of, value_at
 
-_BASES: Final = 2048
+LEAST_WEIGHT: Final = 1 << 10  # bytes, of a base whose values are small or elsewhere
 _MOST_WRITTEN: Final = 16  # values written to one channel that are compared with what it becomes
 _START: Final = "__start__"  # where LangGraph keeps a graph's input until the first step is done
 
@@ -104,9 +104,11 @@ class Bases:
 
     __slots__ = ("_recent", "remember")
 
-    def __init__(self) -> None:
-        self._recent: Recent[tuple[str, str], Base] = Recent(_BASES)
-        self.remember = self._recent.put  # by thread and namespace
+    def __init__(self, limit: int) -> None:
+        self._recent: Recent[tuple[str, str], Base] = Recent(limit)
+        # By thread and namespace. The weight is the size of the checkpoint's frame, and a little:
+        # its own values are kept with it.
+        self.remember = self._recent.put
 
     def of(self, store: Store, serde: SerializerProtocol, address: Address) -> Base | None:
         """What a child of this checkpoint can share with it.

@@ -15,6 +15,7 @@ from logsaver.record import (
     CopyRecord,
     DeleteRecord,
     ForgetRecord,
+    LinkRecord,
     Record,
     WritesRecord,
 )
@@ -84,6 +85,8 @@ class Index:
             self._forget(record)
         elif isinstance(record, CopyRecord):
             self._copy(record)
+        elif isinstance(record, LinkRecord):
+            self._link(record)
 
     def _make(self, thread_id: str, name: str) -> Thread:
         """The thread with this namespace, for somebody who is about to change it."""
@@ -162,6 +165,21 @@ class Index:
         if before is not None:
             target.keep_writes_of(before)
         self.threads[record.target] = target
+
+    def _link(self, record: LinkRecord) -> None:
+        thread = self._make(record.thread_id, record.ns)
+        ns = thread.namespaces[record.ns]
+        before = ns.size()
+        for linked in record.checkpoints:
+            checkpoint_id, offset, size, parent_id, time, tags, is_hidden = linked
+            here, there = (ns.hidden, ns.listed) if is_hidden else (ns.listed, ns.hidden)
+            here[checkpoint_id] = Entry(offset, size, parent_id, time, tags)
+            there.pop(checkpoint_id, None)
+        for checkpoint_id, task_id, frames in record.writes:
+            tasks = ns.writes.setdefault(checkpoint_id, {})
+            tasks[task_id] = tuple(WritesEntry(*frame) for frame in frames)
+        ns.ids = sorted(ns.listed)
+        thread.bytes += ns.size() - before
 
     def _check(self) -> None:
         """Assert everything that must hold between two calls."""

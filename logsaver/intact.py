@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from logsaver.record import CheckpointRecord, Record, WritesRecord
+from logsaver.record import CheckpointRecord, LinkRecord, Record, WritesRecord
 from logsaver.value import OWN, Range, Stored, is_in_pieces, own_bytes, pieces_of, relocated
 from logsaver.values import CHANNELS_FROM, stored_values
 
@@ -23,7 +23,12 @@ class Intact:
         self._channels: dict[int, dict[str, int]] = {}  # by frame, the numbers of its own values
 
     def missing_in(self, offset: int, record: Record) -> list[int]:
-        """Take in one record. Returns the numbers of the values that cannot be put together."""
+        """Take in one record. Returns the numbers of the values that cannot be put together.
+
+        Of a link, those of the checkpoints, and then of the writes, whose frames are not there.
+        """
+        if isinstance(record, LinkRecord):
+            return self._missing_links(record)
         stored = stored_values(record)
         names = _names(record)
         lengths = [
@@ -38,6 +43,15 @@ class Intact:
                 if type(stored[number]) is not int and lengths[number] != _MISSING
             }
         return [number for number, length in enumerate(lengths) if length == _MISSING]
+
+    def _missing_links(self, record: LinkRecord) -> list[int]:
+        checkpoints, stored = self._channels, self._lengths
+        found = [linked.offset in checkpoints for linked in record.checkpoints]
+        found += [
+            all(at in stored and at not in checkpoints for at, _ in places)
+            for *_, places in record.writes
+        ]
+        return [number for number, is_there in enumerate(found) if not is_there]
 
     def _length(self, offset: int, name: str, stored: Stored) -> int:
         if type(stored) is int:
@@ -67,6 +81,7 @@ class Relocation:
 
     def __init__(self) -> None:
         self._places: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
         self._numbers: dict[int, dict[int, int]] = {}  # where they are not what they were
 
     def moved(self, offset: int, record: Record, missing: list[int]) -> Record:
@@ -91,10 +106,24 @@ class Relocation:
                     if number not in missing
                 ]
             )
-        return record
+        return self._moved_links(record, missing) if isinstance(record, LinkRecord) else record
 
-    def put(self, offset: int, new_offset: int) -> None:
-        self._places[offset] = new_offset
+    def _moved_links(self, record: LinkRecord, missing: list[int]) -> LinkRecord:
+        count = len(record.checkpoints)
+        checkpoints = [
+            linked._replace(offset=self._places[linked.offset], size=self._sizes[linked.offset])
+            for number, linked in enumerate(record.checkpoints)
+            if number not in missing
+        ]
+        writes = [
+            (checkpoint_id, task_id, [(self._places[at], self._sizes[at]) for at, _ in places])
+            for number, (checkpoint_id, task_id, places) in enumerate(record.writes, count)
+            if number not in missing
+        ]
+        return record._replace(checkpoints=checkpoints, writes=writes)
+
+    def put(self, offset: int, new_offset: int, new_size: int) -> None:
+        self._places[offset], self._sizes[offset] = new_offset, new_size
 
     def _renumber(self, offset: int, count: int, missing: list[int]) -> None:
         if missing:
@@ -113,6 +142,12 @@ class Relocation:
 
 def name_of(record: Record, number: int) -> str:
     """What a person calls the value with this number."""
+    if isinstance(record, LinkRecord):
+        count = len(record.checkpoints)
+        if number < count:
+            return f"checkpoint {record.checkpoints[number].checkpoint_id!r}"
+        checkpoint_id, task_id, _ = record.writes[number - count]
+        return f"the writes of task {task_id!r} to checkpoint {checkpoint_id!r}"
     name = repr(_names(record)[number])
     return f"the write to {name}" if isinstance(record, WritesRecord) else name
 

@@ -57,7 +57,8 @@ class Log:
     """An open log file and what has been read from it."""
 
     __slots__ = (
-        "cache", "committer", "encode", "file", "header", "path", "sealing", "seed", "values"
+        "cache", "cache_bytes", "committer", "encode", "file", "header", "path", "sealing", "seed",
+        "values",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +75,7 @@ class Log:
         self.seed = header.seed
         self.sealing = sealing  # if the frames are encrypted
         self.encode: Encode = encoder(header, sealing)
+        self.cache_bytes = cache_bytes
         # Frames by their offset; and values, put together from their pieces, by offset and number.
         self.cache: Recent[int, Record] = Recent(cache_bytes // 2)
         self.values: Recent[tuple[int, int], Value] = Recent(cache_bytes // 2)
@@ -83,6 +85,14 @@ class Log:
     @property
     def cipher(self) -> Cipher | None:
         return None if self.sealing is None else self.sealing.cipher
+
+    def with_file(self, file: LogFile, header: FileHeader, sealing: Sealing | None) -> Log:
+        """The same log in another file: opened again, or a later generation."""
+        return Log(file, header, sealing, cache_bytes=self.cache_bytes)
+
+    def with_caches_of(self, cache_bytes: int) -> Log:
+        """The same file, read through caches of its own."""
+        return Log(self.file, self.header, self.sealing, cache_bytes=cache_bytes)
 
     # -- reading
 

@@ -9,7 +9,7 @@ import os
 from logsaver.cipher import Cipher, check_cipher, new_header, sealing_of
 from logsaver.disk import READ, Disk
 from logsaver.errors import LogOpenError, LogReplacedError
-from logsaver.log import Log
+from logsaver.log import DEFAULT_CACHE_BYTES, Log
 from logsaver.logfile import LogFile
 from logsaver.recovery import read_header
 from logsaver.successor import SUFFIX, InUseError, Successor
@@ -18,7 +18,14 @@ from logsaver.waiting import LockBusyError
 logger = logging.getLogger("logsaver")
 
 
-def open_log(disk: Disk, path: str, *, read_only: bool, cipher: Cipher | None = None) -> Log:
+def open_log(
+    disk: Disk,
+    path: str,
+    cipher: Cipher | None = None,
+    cache_bytes: int | None = None,
+    *,
+    read_only: bool,
+) -> Log:
     """Open the log at `path`. An empty or missing file becomes a new log, unless read-only.
 
     Raises `LockBusyError` while somebody else is making it.
@@ -31,7 +38,8 @@ def open_log(disk: Disk, path: str, *, read_only: bool, cipher: Cipher | None = 
         try:
             if read_only or file.end():
                 header = read_header(file)
-                log = Log(file, header, sealing_of(path, header, cipher))
+                cache = DEFAULT_CACHE_BYTES if cache_bytes is None else cache_bytes
+                log = Log(file, header, sealing_of(path, header, cipher), cache_bytes=cache)
                 log.committer.sync.name_is_safe = file.identity == made
                 _warn_of_network(file)
                 return log
@@ -88,7 +96,7 @@ def reopen_log(log: Log, *, read_only: bool) -> Log:
             "the file was replaced by another log while this saver had it open. Close this saver; "
             "then put the file back, or open the new one with a new saver",
         )
-    return Log(file, header, sealing_of(log.path, header, log.cipher))
+    return log.with_file(file, header, sealing_of(log.path, header, log.cipher))
 
 
 def lock_holder(disk: Disk, path: str) -> int | None:

@@ -22,7 +22,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from logsaver.bases import Base, Bases
+from logsaver.bases import LEAST_WEIGHT, Base, Bases
 from logsaver.codec import encode_error
 from logsaver.config import Address, address_of
 from logsaver.errors import InvalidInputError, LogFileError, LogSaverError
@@ -60,10 +60,10 @@ class Put:
             # What it shares with its parent is somewhere else now.
             self._made = checkpoint_record(self._store, self._bases, *self._arguments)
             return self()
-        log, epoch, offset, _ = appended
+        log, epoch, offset, end = appended
         thread_id, ns, checkpoint_id, _, _, _, _, _, channels = record
         base = new(Base, (epoch, checkpoint_id, offset, versions, channels, {}))
-        self._bases.remember((thread_id, ns), base)
+        self._bases.remember((thread_id, ns), base, end - offset + LEAST_WEIGHT)
         if drafts:
             for number, channel in enumerate(channels, CHANNELS_FROM):
                 if (draft := drafts.get(channel)) and draft.stored is channels[channel]:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import ormsgpack
 
-from logsaver.frame import ENCRYPTED, Frame
+from logsaver.frame import ENCRYPTED, FRAME_HEADER_SIZE, MAX_PAYLOAD, Frame
 from logsaver.value import Stored, is_own, is_stored, is_whole, new
 
 
@@ -79,6 +79,35 @@ class CopyRecord(NamedTuple):
     target: str
 
 
+class Linked(NamedTuple):
+    """A checkpoint whose frame another thread wrote: all that the index says of it."""
+
+    checkpoint_id: str
+    offset: int
+    size: int
+    parent_id: str | None
+    time: int
+    tags: bytes
+    is_hidden: bool
+
+
+# The calls of one task, in order: checkpoint id, task id, and the offset and size of each frame.
+LinkedWrites = tuple[str, str, list[tuple[int, int]]]
+
+
+class LinkRecord(NamedTuple):
+    """What a namespace has of frames that another thread wrote.
+
+    This is what compaction makes of copied threads: at the place of a copy in the old log, their
+    source looked as it may not look any more.
+    """
+
+    thread_id: str
+    ns: str
+    checkpoints: list[Linked]
+    writes: list[LinkedWrites]
+
+
 class ReplacedRecord(NamedTuple):
     """The last record of a file that is about to be replaced by this generation.
 
@@ -114,7 +143,15 @@ class SealRecord(NamedTuple):
 AboutTheFile = ReplacedRecord | VouchRecord | SealPartRecord | SealRecord
 """Say something of the file that they are in, nothing new of its content: no copy takes them."""
 
-Record = CheckpointRecord | WritesRecord | DeleteRecord | ForgetRecord | CopyRecord | AboutTheFile
+Record = (
+    CheckpointRecord
+    | WritesRecord
+    | DeleteRecord
+    | ForgetRecord
+    | CopyRecord
+    | LinkRecord
+    | AboutTheFile
+)
 
 
 class Kind:
@@ -128,8 +165,11 @@ class Kind:
     REPLACED: Final = 6
     VOUCH: Final = 7
     SEAL: Final = 8
+    LINK: Final = 9
     SEAL_PART: Final = 10
 
+
+MAX_FRAME: Final = FRAME_HEADER_SIZE + MAX_PAYLOAD
 
 _pack = ormsgpack.packb
 _ARRAY_OF_2: Final = b"\x92"
@@ -145,6 +185,7 @@ _KIND_OF: Final[dict[type, int]] = {
     ReplacedRecord: Kind.REPLACED,
     VouchRecord: Kind.VOUCH,
     SealRecord: Kind.SEAL,
+    LinkRecord: Kind.LINK,
     SealPartRecord: Kind.SEAL_PART,
 }
 
@@ -155,6 +196,9 @@ def encode(record: Record) -> tuple[int, bytes]:
     fields = tuple(record)
     if type(record) is ForgetRecord:
         fields = ([tuple(change) for change in record.changes],)
+    elif type(record) is LinkRecord:
+        thread_id, ns, checkpoints, writes = record
+        fields = (thread_id, ns, [tuple(linked) for linked in checkpoints], writes)
     return _KIND_OF[type(record)], _pack(fields)
 
 
@@ -178,7 +222,7 @@ def decode(kind: int, payload: bytes | memoryview) -> Record:
         raise BadRecordError("the payload is no array")
     try:
         record: Record | None = decoder(*fields)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise BadRecordError(f"the record has the wrong fields: {error}") from error
     if record is None:
         raise BadRecordError("the record has fields of the wrong type")
@@ -253,6 +297,35 @@ def _copy(source: str, target: str) -> CopyRecord | None:
     return CopyRecord(source, target) if _strings(source, target) else None
 
 
+def _link(thread_id: str, ns: str, checkpoints: Any, writes: Any) -> LinkRecord | None:
+    if not _strings(thread_id, ns) or type(checkpoints) is not list or type(writes) is not list:
+        return None
+    linked = [Linked(*row) for row in checkpoints]
+    rows = [
+        (checkpoint_id, task_id, [(offset, size) for offset, size in frames])
+        for checkpoint_id, task_id, frames in writes
+    ]
+    ok = all(
+        isinstance(each.checkpoint_id, str)
+        and _is_place(each.offset, each.size)
+        and (each.parent_id is None or isinstance(each.parent_id, str))
+        and type(each.time) is int
+        and isinstance(each.tags, bytes)
+        and type(each.is_hidden) is bool
+        for each in linked
+    ) and all(
+        _strings(checkpoint_id, task_id)
+        and len(frames) > 0
+        and all(_is_place(offset, size) for offset, size in frames)
+        for checkpoint_id, task_id, frames in rows
+    )
+    return LinkRecord(thread_id, ns, linked, rows) if ok and (linked or rows) else None
+
+
+def _is_place(offset: object, size: object) -> bool:
+    return type(offset) is int and offset >= 0 and type(size) is int and 0 < size <= MAX_FRAME
+
+
 def _replaced(generation: int) -> ReplacedRecord | None:
     return ReplacedRecord(generation) if type(generation) is int else None
 
@@ -283,5 +356,6 @@ _DECODERS: Final[dict[int, Any]] = {
     Kind.REPLACED: _replaced,
     Kind.VOUCH: VouchRecord,
     Kind.SEAL: _seal,
+    Kind.LINK: _link,
     Kind.SEAL_PART: _seal_part,
 }

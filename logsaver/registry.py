@@ -12,6 +12,7 @@ import weakref
 
 from logsaver.cipher import Cipher, sealing_of
 from logsaver.errors import LogFileError
+from logsaver.log import DEFAULT_CACHE_BYTES
 from logsaver.logfile import close_in_child, opening
 from logsaver.store import DEFAULT_LOCK_TIMEOUT, Store
 
@@ -27,6 +28,7 @@ def open_store(
     promises: bool = True,
     cipher: Cipher | None = None,
     lock_timeout: float = DEFAULT_LOCK_TIMEOUT,
+    cache_bytes: int = DEFAULT_CACHE_BYTES,
 ) -> Store:
     """The store of this file, opened if this process has it not open yet."""
     path = os.path.realpath(path)  # a symlink stays one when the log behind it is replaced
@@ -37,7 +39,12 @@ def open_store(
     # Without our lock: it may have to wait for another process, and nobody who opens something
     # else, or forks, has to wait for that.
     store = Store(
-        path, read_only=read_only, promises=promises, cipher=cipher, lock_timeout=lock_timeout
+        path,
+        read_only=read_only,
+        promises=promises,
+        cipher=cipher,
+        lock_timeout=lock_timeout,
+        cache_bytes=cache_bytes,
     )
     with _lock:
         shared = None if read_only else _share(path, promises=promises, cipher=cipher)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
@@ -23,9 +23,22 @@ from logsaver.record import (
     ForgetRecord,
     Forgotten,
 )
-from logsaver.retention import keep_latest, remove
+from logsaver.retention import (
+    FIRST_VERSION_WITHOUT_SENDS_IN_PARENT,
+    TASKS,
+    Retention,
+    expire,
+    is_over,
+    keep_latest,
+    remove,
+)
 from logsaver.tags import may_read_as
 from logsaver.thread import Entry, Namespace, WritesEntry
+
+# Channels that have a value only while a node is due: an edge to it, the input of a run. And
+# those that have an empty one otherwise: the edges that a node waits for, sends.
+_WHEN_A_NODE_IS_DUE: Final = ("branch:", "__start__")
+_WHAT_A_NODE_WAITS_FOR: Final = ("join:", TASKS)
 
 
 def delete_record(index: Index, thread_ids: Sequence[str]) -> DeleteRecord | None:
@@ -53,6 +66,26 @@ def prune_record(
             for thread_id in dict.fromkeys(thread_ids)
             if (thread := index.threads.get(thread_id)) is not None
             for change in keep_latest(thread_id, thread, facts)
+        ]
+    )
+
+
+def expire_record(
+    log: Log,
+    index: Index,
+    serde: SerializerProtocol,
+    thread_ids: Iterable[str],
+    rule: Retention,
+    now: int,
+) -> ForgetRecord | None:
+    """Let go of what the rule does not keep."""
+    facts = StoredFacts(log, serde)
+    return _forget(
+        [
+            change
+            for thread_id in thread_ids
+            if (thread := index.threads.get(thread_id)) is not None and is_over(thread, rule, now)
+            for change in expire(thread_id, thread, facts, rule, now)
         ]
     )
 
@@ -146,6 +179,23 @@ class StoredFacts:
         except ValueDecodeError:
             return True  # in doubt, keep
         return isinstance(value, _DeltaSnapshot)
+
+    def is_going_on(self, entry: Entry) -> bool:
+        if self.version(entry) < FIRST_VERSION_WITHOUT_SENDS_IN_PARENT:
+            return True  # a node's channel had no name to know it by
+        return any(
+            channel.startswith(_WHEN_A_NODE_IS_DUE)
+            or (channel.startswith(_WHAT_A_NODE_WAITS_FOR) and self._has_items(entry, channel))
+            for channel in self._record(entry).channels
+        )
+
+    def _has_items(self, entry: Entry, channel: str) -> bool:
+        record = self._record(entry)
+        stored = value_of(self._log, record, channel, entry.offset)
+        try:
+            return bool(load(self._serde, stored, key_of(record), "channel", channel))
+        except ValueDecodeError:
+            return True  # in doubt, keep
 
     def writes_to(self, entry: WritesEntry, channel: str) -> bool:
         record = self._log.writes(entry.offset, entry.size)

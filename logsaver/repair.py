@@ -26,6 +26,7 @@ from logsaver.record import (
     AboutTheFile,
     BadRecordError,
     CheckpointRecord,
+    LinkRecord,
     Record,
     UnknownKindError,
     VouchRecord,
@@ -221,16 +222,24 @@ def _copy_intact(
             continue
         missing = intact.missing_in(frame.offset, record)
         if missing:
-            assert isinstance(record, CheckpointRecord | WritesRecord)  # others have no values
-            report.missing_values += [
-                f"thread {record.thread_id!r}, checkpoint {record.checkpoint_id!r}: "
-                f"{name_of(record, number)}"
-                for number in missing
-            ]
+            owner = _owner_of(record)
+            report.missing_values += [f"{owner}: {name_of(record, number)}" for number in missing]
         moved = relocation.moved(frame.offset, record, missing)
-        relocation.put(frame.offset, store.append(moved)[2])
+        if isinstance(moved, LinkRecord) and not (moved.checkpoints or moved.writes):
+            continue
+        _, _, offset, end = store.append(moved)
+        relocation.put(frame.offset, offset, end - offset)
         report.records += 1
     return report
+
+
+def _owner_of(record: Record) -> str:
+    # Others have no values.
+    assert isinstance(record, CheckpointRecord | WritesRecord | LinkRecord)
+    owner = f"thread {record.thread_id!r}"
+    if isinstance(record, LinkRecord):
+        return owner
+    return f"{owner}, checkpoint {record.checkpoint_id!r}"
 
 
 def _salvage(

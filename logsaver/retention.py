@@ -1,5 +1,10 @@
 """Which checkpoints go and which stay, hidden, because others are rebuilt from them.
 
+**By rule.** A `Retention` lets go of what is beyond the newest `keep_last` of its namespace or
+older than `max_age`. What a resume needs stays, however old: the latest checkpoint of a thread that
+is not finished, and with it the latest of its subgraphs. A finished thread that is wholly too old
+goes altogether.
+
 A DeltaChannel stores no value in most checkpoints: LangGraph rebuilds it from the writes of the
 ancestors, back to the nearest stored value. So when checkpoints are removed, some of them must
 stay where that walk can find them. They are no longer listed, nor found by id.
@@ -17,11 +22,14 @@ In doubt it is taken for one: that keeps too much, never too little.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import NamedTuple, Protocol
 
+from logsaver.errors import InvalidInputError
 from logsaver.record import Forgotten
-from logsaver.thread import Entry, Namespace, Thread, WritesEntry
+from logsaver.thread import Entry, Namespace, Summary, Thread, WritesEntry
 
 TASKS = "__pregel_tasks"
 FIRST_VERSION_WITHOUT_SENDS_IN_PARENT = 4
@@ -49,10 +57,108 @@ class Facts(Protocol):
 
     def writes_to(self, entry: WritesEntry, channel: str) -> bool: ...
 
+    def is_going_on(self, entry: Entry) -> bool:
+        """Whether a graph has something to do from here. In doubt it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What a saver lets go of by itself, while the log grows and when it is opened.
+
+    Args:
+        keep_last: How many checkpoints of each thread and namespace stay.
+        max_age: How old a checkpoint may become, by its own timestamp.
+
+    A thread that is not finished keeps what a resume needs, whatever the rules say. One that is
+    finished, and whose latest checkpoint is older than `max_age`, goes altogether.
+    """
+
+    keep_last: int | None = None
+    max_age: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        number: object = self.keep_last
+        if number is not None and (type(number) is not int or number < 1):
+            raise InvalidInputError(
+                f"keep_last is a number of checkpoints, at least 1, not {number!r}; to remove "
+                "everything there is delete_thread"
+            )
+        age: object = self.max_age
+        if age is not None and not (isinstance(age, timedelta) and age > timedelta(0)):
+            raise InvalidInputError(
+                f"max_age is a timedelta longer than nothing, not {age!r}; pass for example "
+                "timedelta(days=30)"
+            )
+
+    def oldest(self, now: int) -> int | None:
+        """The time before which a checkpoint is too old, in the index's microseconds."""
+        return None if self.max_age is None else now - self.max_age // timedelta(microseconds=1)
+
+
+def check_retention(rule: object) -> None:
+    if rule is not None and not isinstance(rule, Retention):
+        raise InvalidInputError(
+            f"retention is a logsaver.Retention, not {rule!r}; pass for example "
+            "Retention(keep_last=20)"
+        )
+
+
+def may_be_over(known: Summary, rule: Retention, now: int) -> bool:
+    """Whether it is worth to look into a thread: most of them need not be loaded for it."""
+    oldest = rule.oldest(now)
+    return (rule.keep_last is not None and known.checkpoints > rule.keep_last) or (
+        oldest is not None and known.checkpoints > 0 and known.created < oldest
+    )
+
+
+def is_over(thread: Thread, rule: Retention, now: int) -> bool:
+    """Whether a thread may have something to let go of. Reads nothing."""
+    oldest = rule.oldest(now)
+    return any(
+        (rule.keep_last is not None and len(ns.ids) > rule.keep_last)
+        or (oldest is not None and any(entry.time < oldest for entry in ns.listed.values()))
+        for ns in thread.namespaces.values()
+    )
+
+
+def expire(
+    thread_id: str, thread: Thread, facts: Facts, rule: Retention, now: int
+) -> list[Forgotten]:
+    """What goes by the rule."""
+    kept = {name: _within(ns, rule, now) for name, ns in thread.namespaces.items()}
+    root = thread.namespaces.get("")
+    is_gone = not any(kept.values()) and (root is None or _is_finished(root, facts))
+    if not is_gone:
+        for name, ns in thread.namespaces.items():
+            kept[name] = _with_sends(ns, kept[name] | set(ns.ids[-1:]), facts)
+    return _forgotten(thread_id, thread, kept, facts)
+
+
+def _within(ns: Namespace, rule: Retention, now: int) -> set[str]:
+    last = ns.ids if rule.keep_last is None else ns.ids[-rule.keep_last :]
+    oldest = rule.oldest(now)
+    return {i for i in last if oldest is None or ns.listed[i].time >= oldest}
+
+
+def _is_finished(root: Namespace, facts: Facts) -> bool:
+    if not root.ids:
+        return True
+    head = root.ids[-1]
+    return not root.writes_of(head) and not facts.is_going_on(root.listed[head])
+
 
 def keep_latest(thread_id: str, thread: Thread, facts: Facts) -> list[Forgotten]:
     """What goes when only the latest checkpoint of each namespace is kept."""
-    kept = {name: _heads(ns, facts) for name, ns in thread.namespaces.items()}
+    kept = {
+        name: _with_sends(ns, set(ns.ids[-1:]), facts) for name, ns in thread.namespaces.items()
+    }
+    return _forgotten(thread_id, thread, kept, facts)
+
+
+def _forgotten(
+    thread_id: str, thread: Thread, kept: Mapping[str, set[str]], facts: Facts
+) -> list[Forgotten]:
+    """What goes when these are kept of each namespace."""
     root = thread.namespaces.get("")
     changes = []
     for name, ns in thread.namespaces.items():
@@ -84,19 +190,16 @@ def remove(
     return Forgotten(thread_id, name, dropped, hidden) if dropped or hidden else None
 
 
-def _heads(ns: Namespace, facts: Facts) -> set[str]:
-    """The latest checkpoint, and its parent if it reads its pending sends from there."""
-    if not ns.ids:
-        return set()
-    head = ns.ids[-1]
-    entry = ns.listed[head]
-    if (
-        entry.parent_id in ns.listed
+def _with_sends(ns: Namespace, kept: set[str], facts: Facts) -> set[str]:
+    """These, and the parents that they read their pending sends from."""
+    return kept | {
+        entry.parent_id
+        for entry in map(ns.listed.__getitem__, kept)
+        if entry.parent_id in ns.listed
+        and entry.parent_id not in kept
         and facts.version(entry) < FIRST_VERSION_WITHOUT_SENDS_IN_PARENT
         and any(facts.writes_to(writes, TASKS) for writes in ns.writes_of(entry.parent_id))
-    ):
-        return {head, entry.parent_id}
-    return {head}
+    }
 
 
 def _is_call(name: str) -> bool:

@@ -1,7 +1,7 @@
 """Rewrites a log as a new generation and puts that in its place, while others read and write.
 
     copy        all whole frames, without any lock; others append meanwhile
-    sync        most of the new file, still without a lock
+    sync        most of the new file, still without a lock; again, if much came meanwhile
     catch up    under the log's lock: what came meanwhile
     tell        a last record in the old file, so that whoever follows it looks at its name
     install     sync, rename, sync the directory; see successor.py for what a crash leaves
@@ -15,17 +15,22 @@ is followed by others and means nothing.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from logsaver.cipher import Cipher
 from logsaver.copying import Copy
 from logsaver.errors import LogFileError, LogWriteError
+from logsaver.log import Log
+from logsaver.logfile import LogFile
 from logsaver.store import Store
 from logsaver.successor import InUseError, Successor
 from logsaver.waiting import LockBusyError
 
 TRIES: Final = 50  # where an open file cannot be replaced
 PAUSE: Final = 0.02  # seconds
+LITTLE: Final = 1 << 17  # bytes that may be left to copy and to sync while others wait
+ROUNDS: Final = 16
 
 
 class Key(NamedTuple):
@@ -34,7 +39,10 @@ class Key(NamedTuple):
     cipher: Cipher | None
 
 
-def rewrite(store: Store, key: Key | None = None) -> bool:
+Make = Callable[[Log, LogFile, "Cipher | None"], Copy]
+
+
+def rewrite(store: Store, key: Key | None = None, *, make: Make = Copy) -> bool:
     """Put a new generation in the log's place. False if somebody else is doing that.
 
     It is encrypted as the log is, unless `key` says otherwise. If it fails, the log is as before.
@@ -42,7 +50,7 @@ def rewrite(store: Store, key: Key | None = None) -> bool:
     pauses = [PAUSE] * TRIES
     while True:
         try:
-            return _rewrite(store, key)
+            return _rewrite(store, key, make)
         except InUseError as error:
             # Everything anew, the copy as well: meanwhile anybody may have appended.
             if not pauses:
@@ -54,7 +62,7 @@ def rewrite(store: Store, key: Key | None = None) -> bool:
             raise _not_rewritten(store, error) from error
 
 
-def _rewrite(store: Store, key: Key | None) -> bool:
+def _rewrite(store: Store, key: Key | None, make: Make) -> bool:
     try:
         source = store.current()
     except LockBusyError:
@@ -63,9 +71,19 @@ def _rewrite(store: Store, key: Key | None) -> bool:
     if successor is None:
         return False
     try:
-        copy = Copy(source, successor.file, source.cipher if key is None else key.cipher)
+        copy = make(source, successor.file, source.cipher if key is None else key.cipher)
         copy.catch_up()
         copy.seal()
+        rest = source.file.end() - copy.position
+        for _ in range(ROUNDS):
+            if rest < LITTLE:
+                break
+            copy.catch_up()
+            copy.sync()
+            before, rest = rest, source.file.end() - copy.position
+            if rest > before // 4:
+                copy.hasten()
+        copy.hurry()
         return store.waiting.insist(lambda: store.replace(copy, successor))
     finally:
         successor.release()

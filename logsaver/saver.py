@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -26,7 +26,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from logsaver.arguments import check_lock_timeout, path_of
+from logsaver.arguments import check_cache_bytes, check_lock_timeout, path_of
 from logsaver.bases import Bases
 from logsaver.cipher import cipher_of, inner_of
 from logsaver.config import (
@@ -40,37 +40,17 @@ from logsaver.config import (
 )
 from logsaver.ending import Ending
 from logsaver.errors import ClosedLogError, InvalidInputError
-from logsaver.index import Index
 from logsaver.listing import Selection, ThreadInfo, read_list, read_threads
-from logsaver.log import Log
+from logsaver.log import DEFAULT_CACHE_BYTES
 from logsaver.putting import Put, putting_writes
 from logsaver.reading import find, find_hidden, read_delta_history, read_tuple
-from logsaver.record import Record
 from logsaver.registry import open_store, release_store
-from logsaver.removing import (
-    copy_record,
-    delete_record,
-    forget_runs_record,
-    prune_record,
-)
-from logsaver.store import DEFAULT_LOCK_TIMEOUT, Appended, Store
+from logsaver.retention import Retention, check_retention
+from logsaver.statistics import Stats, stats_of
+from logsaver.store import DEFAULT_LOCK_TIMEOUT, Store
+from logsaver.thinning import Call, Thinning
+from logsaver.upkeep import Upkeep
 from logsaver.waiting import LockBusyError
-
-Call = Callable[[], Appended]
-KEEP_LATEST = "keep_latest"
-DELETE_STRATEGIES = ("delete", "delete_all")
-
-
-class Stats(NamedTuple):
-    """What a log holds."""
-
-    path: str
-    bytes: int
-    synced_bytes: int
-    threads: int
-    checkpoints: int
-    hidden_checkpoints: int
-    writes: int
 
 
 class _Handle:
@@ -83,7 +63,7 @@ class _Handle:
         self.closed = False
 
 
-class LogSaver(BaseCheckpointSaver[str]):
+class LogSaver(Thinning):
     """A LangGraph checkpointer in one append-only file.
 
         with LogSaver("agent.log") as saver:
@@ -100,9 +80,13 @@ class LogSaver(BaseCheckpointSaver[str]):
             every call; "never" leaves it to the operating system.
         read_only: Never writes, takes no lock, sees what others append.
         lock_timeout: Seconds to wait for another process that is writing; 0 tries once.
+        retention: What to let go of as the log grows; nothing by default.
+        auto_compact: Whether the log is compacted in the background when half of it is garbage.
+        cache_bytes: How much of what was read and stored last is kept in memory, to read it again
+            and to compare the next values with it.
 
-    Savers on the same path in one process share what is open, and with it the `lock_timeout` of
-    the first of them.
+    Savers on the same path in one process share what is open, and with it the `lock_timeout`
+    and `cache_bytes` of the first of them.
     """
 
     def __init__(
@@ -113,11 +97,16 @@ class LogSaver(BaseCheckpointSaver[str]):
         fsync: FsyncPolicy = "auto",
         read_only: bool = False,
         lock_timeout: float = DEFAULT_LOCK_TIMEOUT,
+        retention: Retention | None = None,
+        auto_compact: bool = True,
+        cache_bytes: int = DEFAULT_CACHE_BYTES,
     ) -> None:
         super().__init__(serde=serde)
         if fsync not in FSYNC_POLICIES:
             raise InvalidInputError(f"fsync is one of {FSYNC_POLICIES}, not {fsync!r}")
         check_lock_timeout(lock_timeout)
+        check_cache_bytes(cache_bytes)
+        check_retention(retention)
         self.path = file_path = path_of(path)
         self.fsync: FsyncPolicy = fsync
         self._reopen = partial(
@@ -126,6 +115,9 @@ class LogSaver(BaseCheckpointSaver[str]):
             fsync=fsync,
             read_only=read_only,
             lock_timeout=lock_timeout,
+            retention=retention,
+            auto_compact=auto_compact,
+            cache_bytes=cache_bytes,
         )
         # Clones (langgraph makes them with copy.copy) share these, and so the log, the index,
         # the lock and whether it is closed.
@@ -136,11 +128,20 @@ class LogSaver(BaseCheckpointSaver[str]):
                 promises=fsync != "never",
                 cipher=cipher_of(self.serde),
                 lock_timeout=lock_timeout,
+                cache_bytes=cache_bytes,
             )
         )
-        self._bases = Bases()
+        store = self._handle.store
+        self._bases = Bases(cache_bytes)
+        self._upkeep = Upkeep(
+            store,
+            self._serde,
+            retention=retention,
+            is_automatic=auto_compact or retention is not None,
+            may_detach=auto_compact and self._has_usual_serde(),
+        )
         # Once: at close(), when the last clone is collected, or at the interpreter's exit.
-        self._finish = Ending(self._handle, file_path, partial(_finish, self._handle.store, fsync))
+        self._finish = Ending(self._handle, file_path, partial(_finish, self._upkeep, store, fsync))
 
     @classmethod
     def from_conn_string(cls, conn_string: str) -> LogSaver:
@@ -196,18 +197,7 @@ class LogSaver(BaseCheckpointSaver[str]):
 
     def stats(self) -> Stats:
         """Counts and sizes, from the index alone."""
-        store = self._store
-        with store.lock:
-            summaries = store.view().threads.overview().summaries.values()
-            return Stats(
-                path=store.path,
-                bytes=store.size(),
-                synced_bytes=store.log.committer.synced,
-                threads=sum(summary.checkpoints > 0 for summary in summaries),
-                checkpoints=sum(summary.checkpoints for summary in summaries),
-                hidden_checkpoints=sum(summary.hidden for summary in summaries),
-                writes=sum(summary.writes for summary in summaries),
-            )
+        return stats_of(self._store)
 
     # -- writing
 
@@ -237,22 +227,6 @@ class LogSaver(BaseCheckpointSaver[str]):
             self._store, self._bases, self._serde, config, writes, task_id, task_path
         )
         self._do(call, waits_for_storage(self.fsync, config))
-
-    def delete_thread(self, thread_id: str) -> None:
-        """Remove a thread: all namespaces, checkpoints and writes."""
-        self._do(self._delete([thread_id]), self._waits)
-
-    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Remove the checkpoints and writes of these runs, in whatever thread."""
-        self._do(self._delete_for_runs(run_ids), self._waits)
-
-    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Make a new thread with everything the source has. Stores references, no values."""
-        self._do(self._copy_thread(source_thread_id, target_thread_id), self._waits)
-
-    def prune(self, thread_ids: Sequence[str], *, strategy: str = KEEP_LATEST) -> None:
-        """Keep the latest checkpoint of each namespace, or ("delete") nothing."""
-        self._do(self._prune(thread_ids, strategy), self._waits)
 
     def flush(self) -> None:
         """Return once everything stored so far is on stable storage."""
@@ -317,49 +291,12 @@ class LogSaver(BaseCheckpointSaver[str]):
         )
         await self._do_async(call, waits_for_storage(self.fsync, config))
 
-    async def adelete_thread(self, thread_id: str) -> None:
-        await self._do_async(self._delete([thread_id]), self._waits)
-
-    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        await self._do_async(self._delete_for_runs(run_ids), self._waits)
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        call = self._copy_thread(source_thread_id, target_thread_id)
-        await self._do_async(call, self._waits)
-
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = KEEP_LATEST) -> None:
-        await self._do_async(self._prune(thread_ids, strategy), self._waits)
-
     async def aflush(self) -> None:
         """The same without blocking the event loop."""
         log, end = self._store.prepare_flush()
         await log.committer.wait_async(end)
 
     # -- what sync and async share: a call that is made until it is in the log
-
-    def _delete(self, thread_ids: Sequence[str]) -> Call:
-        names = [str(thread_id) for thread_id in thread_ids]
-        return self._change(lambda _, index: delete_record(index, names))
-
-    def _delete_for_runs(self, run_ids: Sequence[str]) -> Call:
-        names = set(_names(run_ids, "run_ids"))
-        return self._change(lambda log, index: forget_runs_record(log, index, self._serde, names))
-
-    def _copy_thread(self, source: str, target: str) -> Call:
-        return self._change(lambda _, index: copy_record(index, str(source), str(target)))
-
-    def _prune(self, thread_ids: Sequence[str], strategy: str) -> Call:
-        names = _names(thread_ids, "thread_ids")
-        if strategy in DELETE_STRATEGIES:
-            return self._delete(names)
-        if strategy != KEEP_LATEST:
-            raise ValueError(
-                f"unknown prune strategy {strategy!r}; there are {KEEP_LATEST!r} and 'delete'"
-            )
-        return self._change(lambda log, index: prune_record(log, index, self._serde, names))
-
-    def _change(self, plan: Callable[[Log, Index], Record | None]) -> Call:
-        return partial(self._store.change, plan)
 
     @property
     def _waits(self) -> bool:
@@ -371,6 +308,8 @@ class LogSaver(BaseCheckpointSaver[str]):
             log, _, _, end = call()
         except LockBusyError:
             log, _, _, end = self._store.waiting.insist(call)
+        if end > self._upkeep.look_at:
+            self._upkeep.look()
         if waits:
             log.committer.wait(end)
         elif self.fsync != "never":
@@ -378,6 +317,8 @@ class LogSaver(BaseCheckpointSaver[str]):
 
     async def _do_async(self, call: Call, waits: bool) -> None:
         log, _, _, end = await self._store.waiting.insist_async(call)
+        if end > self._upkeep.look_at:
+            self._upkeep.look()
         if waits:
             await log.committer.wait_async(end)
         elif self.fsync != "never":
@@ -444,12 +385,15 @@ class LogSaver(BaseCheckpointSaver[str]):
 
     def __reduce__(self) -> tuple[Callable[[], LogSaver], tuple[()]]:
         """For `multiprocessing`: the other process opens the log anew."""
-        if self.serde is not BaseCheckpointSaver.serde:
+        if not self._has_usual_serde():
             raise TypeError(
                 f"{self!r} has a serializer of its own and cannot be handed to another process; "
                 "hand over its path, and open the log in the other process"
             )
         return self._reopen, ()
+
+    def _has_usual_serde(self) -> bool:
+        return self.serde is BaseCheckpointSaver.serde
 
     def __repr__(self) -> str:
         # Shown by tools that print a traceback's variables, also if it could not be opened.
@@ -458,7 +402,8 @@ class LogSaver(BaseCheckpointSaver[str]):
         return f"LogSaver({getattr(self, 'path', None)!r}){state}"
 
 
-def _finish(store: Store, fsync: FsyncPolicy) -> None:
+def _finish(upkeep: Upkeep, store: Store, fsync: FsyncPolicy) -> None:
+    upkeep.stop()
     sync = fsync != "never"
     try:
         # What is not known to be safe cannot be told from a torn tail, so a seal is synced always.
@@ -467,9 +412,3 @@ def _finish(store: Store, fsync: FsyncPolicy) -> None:
             store.flush()
     finally:
         release_store(store, sync=sync)
-
-
-def _names(values: Collection[str], what: str) -> list[str]:
-    if isinstance(values, (str, bytes)):
-        raise TypeError(f"{what} is a sequence of ids, not one {type(values).__name__}")
-    return [str(value) for value in values]

@@ -78,6 +78,7 @@ class Store(Following):
         promises: bool = True,
         cipher: Cipher | None = None,
         lock_timeout: float = DEFAULT_LOCK_TIMEOUT,
+        cache_bytes: int | None = None,
         disk: Disk = DISK,
     ) -> None:
         self.path = path
@@ -91,20 +92,20 @@ class Store(Following):
         self._closed = False
         self._forked = False
         self._is_replacing = False  # one of our threads has the file's lock for longer
-        self.waiting.insist(partial(self._open, cipher))
+        self.waiting.insist(partial(self._open, cipher, cache_bytes))
 
     # -- opening
 
-    def _open(self, cipher: Cipher | None) -> None:
+    def _open(self, cipher: Cipher | None, cache_bytes: int | None) -> None:
         try:
-            self._open_and_settle(cipher)
+            self._open_and_settle(cipher, cache_bytes)
         except LogFileError:
             raise
         except OSError as error:
             raise open_error(self.path, error) from error
 
-    def _open_and_settle(self, cipher: Cipher | None) -> None:
-        self.log = open_log(self.disk, self.path, read_only=self.read_only, cipher=cipher)
+    def _open_and_settle(self, cipher: Cipher | None, cache_bytes: int | None) -> None:
+        self.log = open_log(self.disk, self.path, cipher, cache_bytes, read_only=self.read_only)
         try:
             self._adopt(self.log)
             self.view()
@@ -334,7 +335,7 @@ class Store(Following):
     def _replace(self, copy: Copy, successor: Successor) -> None:
         """With the file's lock. Without `lock` where it takes long: readers need not wait."""
         old = copy.source
-        copy.catch_up()
+        copy.catch_up_to(self._end)
         with self.lock:
             # Before the rename: from here on everybody looks at the name, so nobody misses it.
             self._is_replaced = True
@@ -345,7 +346,7 @@ class Store(Following):
         with self.lock:
             if not self.disk.replaces_open_files:
                 self._install_with_old_closed(old, successor)
-            self._go_on_with(copy, Log(successor.keep(), copy.header, copy.sealing))
+            self._go_on_with(copy, old.with_file(successor.keep(), copy.header, copy.sealing))
             if self._closed:
                 self.log.close()
 
@@ -385,8 +386,7 @@ class Store(Following):
         return self.index
 
     def _has_successor(self) -> bool:
-        file = self.log.file
-        return not file.has_its_name() and has_successor(file, self.log.header)
+        return not self.log.file.has_its_name() and has_successor(self.log.file, self.log.header)
 
     # -- life cycle
 

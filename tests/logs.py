@@ -13,6 +13,8 @@ from logsaver.record import (
     DeleteRecord,
     ForgetRecord,
     Forgotten,
+    Linked,
+    LinkRecord,
     Record,
     ReplacedRecord,
     VouchRecord,
@@ -149,4 +151,24 @@ def records(ids: st.SearchStrategy[str] = text) -> st.SearchStrategy[Record]:
         st.builds(CopyRecord, ids, ids),
         st.builds(ReplacedRecord, st.integers(1, 2**64 - 1)),
         st.just(VouchRecord()),
+        links(ids),
+    )
+
+
+def links(ids: st.SearchStrategy[str]) -> st.SearchStrategy[Record]:
+    offset, size = st.integers(0, 2**40), st.integers(1, 2**30)
+    linked = st.builds(
+        Linked,
+        ids,
+        offset,
+        size,
+        st.none() | ids,
+        st.integers(0, 2**50),
+        st.binary(),
+        st.booleans(),
+    )
+    rows = st.tuples(ids, ids, st.lists(st.tuples(offset, size), min_size=1, max_size=3))
+    return st.one_of(
+        st.builds(LinkRecord, ids, ids, st.lists(linked, min_size=1, max_size=3), st.just([])),
+        st.builds(LinkRecord, ids, ids, st.just([]), st.lists(rows, min_size=1, max_size=3)),
     )

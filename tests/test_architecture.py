@@ -26,22 +26,26 @@ LAYERS = """
     holdings
     __init__
     inspecting
+    tidying
     saver
+    thinning
+    upkeep
     putting removing
     bases
     listing
-    reading repair rekeying
-    retention rewriting
+    reading repair rekeying renaming statistics
+    retention preview rewriting
     registry
     store
     following
     sealing
+    compacting
     copying opening intact
     values
     log
     pieces
     patch aesgcm
-    durability recovery cache ending successor waiting
+    durability recovery cache ending successor waiting pace detached
     seal
     index
     threads
@@ -74,6 +78,7 @@ HELPERS = {
             "listing",
             "reading",
             "removing",
+            "renaming",
         },
         "value",
     ),
@@ -88,15 +93,26 @@ MAX_LINES = 500
 PUBLIC_MODULES = {"__init__", "migrate"}
 
 # `os` without a file being touched.
-HARMLESS = {"PathLike", "environ", "fspath", "getpid", "path", "register_at_fork", "urandom"}
+HARMLESS = {
+    "PathLike",
+    "environ",
+    "fspath",
+    "getpid",
+    "name",
+    "path",
+    "register_at_fork",
+    "urandom",
+}
 FILE_MODULES = {"fcntl", "io", "mmap", "pathlib", "shutil", "tempfile"}
 
 PUBLIC = [
     "AesGcmCipher",
     "ChannelUsage",
     "ClosedLogError",
+    "Compaction",
     "CorruptLogError",
     "Damage",
+    "Going",
     "InvalidInputError",
     "LockTimeoutError",
     "LogFileError",
@@ -109,9 +125,11 @@ PUBLIC = [
     "LogWriteError",
     "NotALogError",
     "PoisonedLogError",
+    "Preview",
     "ReadOnlyLogError",
     "RecordTooLargeError",
     "RepairReport",
+    "Retention",
     "Stats",
     "StoredCheckpoint",
     "StoredValue",
@@ -310,7 +328,9 @@ def test_exceptions_of_a_file_know_its_path():
 def own_methods():
     return {
         name
-        for name, member in vars(LogSaver).items()
+        for part in LogSaver.__mro__
+        if part.__module__.startswith("logsaver.")
+        for name, member in vars(part).items()
         if not name.startswith("_") and callable(getattr(member, "__func__", member))
     }
 

@@ -9,7 +9,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from bench import report, traces
-from bench.bars import Bar, topics
+from bench.bars import Bar, Scale, sizes, topics
 from bench.recording import WRITING, Recorder
 from bench.replay import Summary, frames_of, replay, summary
 from bench.tables import Measured, losses
@@ -159,3 +159,16 @@ def test_what_logsaver_loses_is_listed():
 
 def test_a_table_has_a_cell_for_every_column():
     assert report.markdown(("a", "b"), [["1"]]) == "| a | b |\n| --- | --- |\n| 1 |  |\n"
+
+
+def test_the_promised_sizes_are_kept():
+    """Bytes on disk do not depend on the machine."""
+    for bar in sizes.bars(Scale()):
+        assert bar.verdict == "met", bar.row()
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(0)
+def test_the_promised_sizes_are_kept_in_long_runs_too():
+    for bar in sizes.bars(Scale(deep=True)):
+        assert bar.verdict == "met", bar.row()

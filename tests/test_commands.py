@@ -22,7 +22,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Command
 from rich.cells import cell_len
-from support import put
+from support import VOUCH, put
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -353,8 +353,30 @@ def test_prune_copy_and_delete(own):
     assert "no checkpoint of thread 't'" in run("history", own, "t", code=1)
 
 
+def test_a_dry_prune_says_what_would_go_and_changes_nothing(own):
+    content = own.read_bytes()
+    (going,) = run_json("prune", own, "t", "--dry-run")
+    assert len(going["removed"]) == 7
+    told = run("prune", own, "t", "--dry-run")
+    assert re.search(r"^t +7 +0 ", told, re.MULTILINE)
+    assert "7 checkpoints would go" in told
+    assert own.read_bytes() == content
+
+
+def test_compacting_says_what_it_gave_back(own):
+    run("prune", own, "t", "--yes")
+    before = own.stat().st_size
+    told = run("compact", own)
+    assert "→" in told
+    assert "given back" in told
+    assert own.stat().st_size < before
+    again = run_json("compact", own)
+    assert again["bytes_before"] == again["bytes_after"] + VOUCH
+    assert len(history(own)) == 1
+
+
 def test_a_command_that_writes_does_not_make_a_log(tmp_path):
-    for command in (["delete", "--all"], ["prune", "--all"], ["copy"]):
+    for command in (["delete", "--all"], ["prune", "--all"], ["copy"], ["compact"]):
         names = ["a", "b"] if command == ["copy"] else []
         told = run(command[0], tmp_path / "no.log", *command[1:], *names, code=2)
         assert "there is no such file" in told
@@ -459,7 +481,7 @@ def test_a_command_has_json_and_says_when_it_changes_something(name):
     assert "--json" in options
     writes = {"prune", "delete", "copy", "import", "migrate", "compact", "rekey"}
     assert ("Changes the" in commands()[name].help) == (name in writes)
-    assert ("--yes" in options) == (name in writes & {"prune", "delete", "compact", "rekey"})
+    assert ("--yes" in options) == (name in writes & {"prune", "delete", "rekey"})
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -27,6 +27,7 @@ from logsaver.record import (
     CopyRecord,
     DeleteRecord,
     ForgetRecord,
+    LinkRecord,
     ReplacedRecord,
     SealPartRecord,
     SealRecord,
@@ -277,6 +278,7 @@ RECORDS = {
     "6: replaced": ReplacedRecord,
     "7: vouch": VouchRecord,
     "8: seal": SealRecord,
+    "9: link": LinkRecord,
     "10: seal_part": SealPartRecord,
 }
 

@@ -13,6 +13,7 @@ from logsaver.record import (
     DeleteRecord,
     ForgetRecord,
     Forgotten,
+    LinkRecord,
     WritesRecord,
 )
 from logsaver.thread import Entry, WritesEntry
@@ -42,6 +43,21 @@ class Naive:
             row[0] == record.source for row in (*self.checkpoints, *self.writes)
         ):
             self._copy(record)
+        elif isinstance(record, LinkRecord):
+            self._link(record)
+
+    def _link(self, record):
+        place = record.thread_id, record.ns
+        for linked in record.checkpoints:
+            name = (*place, linked.checkpoint_id)
+            entry = Entry(linked.offset, linked.size, linked.parent_id, linked.time, linked.tags)
+            self.checkpoints = [row for row in self.checkpoints if row[:3] != name]
+            self.checkpoints.append((*name, entry, linked.is_hidden))
+        for checkpoint_id, task_id, frames in record.writes:
+            name = (*place, checkpoint_id)
+            self.writes = [row for row in self.writes if (row[:3], row[4]) != (name, task_id)] + [
+                (*name, WritesEntry(*frame), task_id) for frame in frames
+            ]
 
     def _keep(self, wanted):
         self.checkpoints = [row for row in self.checkpoints if wanted(row)]

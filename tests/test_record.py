@@ -17,6 +17,8 @@ from logsaver.record import (
     DeleteRecord,
     ForgetRecord,
     Kind,
+    Linked,
+    LinkRecord,
     Record,
     ReplacedRecord,
     SealPartRecord,
@@ -75,8 +77,10 @@ def test_kind_numbers_are_what_the_format_says():
     assert encode(ReplacedRecord(1))[0] == 6
     assert encode(VouchRecord()) == (7, b"\x90")
     assert encode(SealRecord(64, b"", b""))[0] == 8
+    linked = Linked("c", 64, 50, None, 1, b"", is_hidden=False)
+    assert encode(LinkRecord("t", "", [linked], []))[0] == 9
     assert encode(SealPartRecord(b""))[0] == 10
-    assert len(Record.__args__) == 9
+    assert len(Record.__args__) == 10
 
 
 # -- payloads that are no records

@@ -48,6 +48,7 @@ Topic = Callable[[Scale], Iterator[Bar]]
 
 def topics() -> dict[str, Topic]:
     from bench.bars import (  # noqa: PLC0415 - they import this module
+        compaction,
         concurrency,
         encryption,
         listing,
@@ -58,5 +59,15 @@ def topics() -> dict[str, Topic]:
         starting,
     )
 
-    modules = (putting, reading, listing, opening, concurrency, sizes, starting, encryption)
+    modules = (
+        putting,
+        reading,
+        listing,
+        opening,
+        concurrency,
+        compaction,
+        sizes,
+        starting,
+        encryption,
+    )
     return {module.__name__.rpartition(".")[2]: module.bars for module in modules}

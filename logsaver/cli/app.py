@@ -9,6 +9,7 @@ import typer
 
 from logsaver import __version__
 from logsaver.cli.bench import bench
+from logsaver.cli.compact import compact
 from logsaver.cli.copy import copy
 from logsaver.cli.delete import delete
 from logsaver.cli.demo import demo
@@ -43,7 +44,13 @@ COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "tail": tail,
     },
     "Check a log": {"verify": verify, "repair": repair},
-    "Change a log": {"prune": prune, "delete": delete, "copy": copy, "rekey": rekey},
+    "Change a log": {
+        "prune": prune,
+        "delete": delete,
+        "copy": copy,
+        "compact": compact,
+        "rekey": rekey,
+    },
     "Move threads": {"export": export, "import": import_, "migrate": migrate},
     "Try logsaver": {"demo": demo, "bench": bench},
 }
