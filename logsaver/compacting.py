@@ -135,9 +135,7 @@ class Compacted(Copy):
         """From the first one on."""
         source = self.source
         start = source.header.data_start
-        return frames_past_hints(
-            source.file, seed=source.seed, start=start, previous=source.seed
-        )
+        return frames_past_hints(source.file, seed=source.seed, start=start, previous=source.seed)
 
     def _tell(self, done: int, total: int, *, is_last: bool = False) -> None:
         """After one more frame of two passes, each over `total` bytes."""

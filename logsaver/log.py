@@ -39,6 +39,7 @@ from logsaver.pieces import Value
 from logsaver.record import (
     BadRecordError,
     CheckpointRecord,
+    LinkRecord,
     Record,
     UnknownKindError,
     VouchRecord,
@@ -143,7 +144,10 @@ class Log:
 
     def decode(self, frame: Frame) -> Record:
         try:
-            return record_in(frame, self.sealing)
+            record = record_in(frame, self.sealing)
+            if isinstance(record, LinkRecord):
+                record.check_lies_before(frame.offset)
+            return record
         except BadRecordError as error:
             raise CorruptLogError(
                 self.path, frame.offset, f"{error}; {RESTORE_OR_REPAIR}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from logsaver.index import Index, Namespace
+from logsaver.index import Index
 from logsaver.record import DeleteRecord, ForgetRecord, Forgotten
+from logsaver.thread import Namespace
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Payloads are decoded without extension hooks: opening a log never builds a user'
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import ormsgpack
@@ -106,6 +107,15 @@ class LinkRecord(NamedTuple):
     ns: str
     checkpoints: list[Linked]
     writes: list[LinkedWrites]
+
+    def check_lies_before(self, end: int) -> None:
+        """Raise `BadRecordError` if it names frames from `end` on, where its own frame is."""
+        frames = chain(
+            ((linked.offset, linked.size) for linked in self.checkpoints),
+            chain.from_iterable(places for _, _, places in self.writes),
+        )
+        if any(offset + size > end for offset, size in frames):
+            raise BadRecordError("it links to a frame that comes later")
 
 
 class ReplacedRecord(NamedTuple):

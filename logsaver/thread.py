@@ -93,6 +93,14 @@ class Namespace:
         twin.writes = {checkpoint_id: tasks.copy() for checkpoint_id, tasks in self.writes.items()}
         return twin
 
+    def offsets(self) -> Iterator[int]:
+        """Of the frames it refers to."""
+        for entry in chain(self.listed.values(), self.hidden.values()):
+            yield entry.offset
+        for checkpoint_id in self.writes:
+            for writes in self.writes_of(checkpoint_id):
+                yield writes.offset
+
     def size(self) -> int:
         """Bytes of the frames it refers to. O(n)."""
         return (

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from logs import build_log, checkpoint, log_of_payload, records
 
-from logsaver import CorruptLogError, InvalidInputError, RecordTooLargeError, verify
+from logsaver import CorruptLogError, InvalidInputError, LogSaver, RecordTooLargeError, verify
 from logsaver.record import (
     BadRecordError,
     CheckpointRecord,
@@ -81,6 +81,18 @@ def test_kind_numbers_are_what_the_format_says():
     assert encode(LinkRecord("t", "", [linked], []))[0] == 9
     assert encode(SealPartRecord(b""))[0] == 10
     assert len(Record.__args__) == 10
+
+
+@pytest.mark.parametrize("field", ["checkpoints", "writes"])
+def test_a_link_to_a_frame_that_comes_later_is_damage(tmp_path, field):
+    """It could claim any size, which a reader would make room for."""
+    frame = (65, 100)
+    linked = Linked("c", *frame, None, 1, b"", is_hidden=False)
+    lists = ([linked], []) if field == "checkpoints" else ([], [("c", "task", [frame])])
+    path = tmp_path / "agent.log"
+    path.write_bytes(log_of_payload(*encode(LinkRecord("t", "", *lists))).data)
+    with pytest.raises(CorruptLogError, match="comes later"):
+        LogSaver(path, read_only=True)
 
 
 # -- payloads that are no records
