@@ -108,13 +108,13 @@ class Walk:
                 ns = None if thread is None else thread.namespaces.get(key.ns)
                 if thread is None or ns is None:
                     continue
+                wanted = self._wanted_in(key.thread_id)
                 if self._selection.checkpoint_id is None:
-                    wanted = self._wanted_in(key.thread_id)
                     below = thread.below(key.ns, key.checkpoint_id, wanted)
                     if below is not None:
                         insort(heads, Key(below, key.thread_id, key.ns))
                 found = found_listed(store.log, key, ns)
-                if found is not None:
+                if found is not None and _may_match(found.entry.tags, wanted):
                     return found
 
     def _open(self, index: Index, thread_id: str, start: str | None = None) -> None:
@@ -137,6 +137,11 @@ class Walk:
 
     def _wanted_in(self, thread_id: str) -> Wanted:
         return self._wanted_under_own_name if thread_id == self._own_name else self._wanted
+
+
+def _may_match(tags: bytes, wanted: Wanted) -> bool:
+    """Once more: it may have been put again since it was found, and one that is named never was."""
+    return all(any(tag in tags for tag in either) for either in wanted)
 
 
 # -- threads

@@ -451,6 +451,24 @@ def test_damage_before_a_seal_is_found_when_it_is_read_and_by_verify():
     assert verify_in(damaged)
 
 
+def test_damage_before_a_seal_keeps_a_rewrite_from_losing_what_lies_behind_it():
+    whole = sealed_disk().content()
+    damaged = MemoryDisk({PATH: flipped(whole, 8 * (64 + FRAME_HEADER_SIZE))})
+    store = open_store(damaged)
+    with pytest.raises(CorruptLogError, match="byte 64"):
+        rewrite(store)
+    assert damaged.content()[: len(whole)] == flipped(whole, 8 * (64 + FRAME_HEADER_SIZE))
+    store.append(checkpoint("c9", "a"))
+
+
+def test_a_rewrite_steps_over_a_damaged_seal():
+    disk = spoiled(sealed_disk([checkpoint("c7", "new")]), Kind.SEAL_PART)
+    store = open_store(disk)
+    expected = {*content(store.view())}
+    assert rewrite(store)
+    assert {*content(store.view())} == expected
+
+
 def test_the_tail_behind_a_seal_is_torn_as_ever():
     disk = sealed_disk()
     end = len(disk.content())
