@@ -147,7 +147,6 @@ class Log:
             record = record_in(frame, self.sealing)
             if isinstance(record, LinkRecord):
                 record.check_lies_before(frame.offset)
-            return record
         except BadRecordError as error:
             raise CorruptLogError(
                 self.path, frame.offset, f"{error}; {RESTORE_OR_REPAIR}"
@@ -157,6 +156,7 @@ class Log:
                 self.path,
                 f"the frame at byte {frame.offset} {error}; upgrade logsaver to open it",
             ) from error
+        return record
 
     # -- writing
 
