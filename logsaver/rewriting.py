@@ -29,7 +29,7 @@ from logsaver.waiting import LockBusyError
 
 TRIES: Final = 50  # where an open file cannot be replaced
 PAUSE: Final = 0.02  # seconds
-LITTLE: Final = 1 << 17  # bytes that may be left to copy and to sync while others wait
+LITTLE: Final = 1 << 15  # bytes that may be left to copy and to sync while others wait
 ROUNDS: Final = 16
 
 

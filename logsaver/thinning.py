@@ -78,6 +78,7 @@ class Thinning(BaseCheckpointSaver[str]):
 
     def retention_preview(self) -> Preview:
         """What the retention rule would let go of now."""
+        self._store  # noqa: B018 - raises if it is closed
         return self._upkeep.preview()
 
     def compact(self, *, progress: Progress | None = None) -> Compaction:

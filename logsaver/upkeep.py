@@ -149,9 +149,9 @@ class Upkeep:
     def is_due(self) -> bool:
         """Whether a compaction is worth it. What copied threads share counts in each of them."""
         with self._store.lock:
-            summaries = self._store.view().threads.overview().summaries.values()
+            summaries = list(self._store.view().threads.overview().summaries.values())
             size = self._store.size()
-            garbage = size - sum(summary.bytes for summary in summaries)
+        garbage = size - sum(summary.bytes for summary in summaries)
         return garbage >= max(LEAST_GARBAGE, MOST_GARBAGE * size)
 
     def wait(self) -> None:
@@ -196,17 +196,19 @@ class Upkeep:
         if rule is None:
             return
         now = _now()
-        with store.lock:
-            summaries = store.view().threads.overview().summaries
-            names = [name for name, known in summaries.items() if may_be_over(known, rule, now)]
-        for thread_id in names:
+        for thread_id in self._candidates(rule, now):
             pace()
-            now = _now()
             with store.lock:
                 thread = store.view().threads.get(thread_id)
                 if thread is None or not is_over(thread, rule, now):
                     continue
             store.waiting.insist(partial(store.change, partial(self._plan, [thread_id], now)))
+
+    def _candidates(self, rule: Retention, now: int) -> list[str]:
+        """Without looking at the checkpoints of those that have nothing to let go of."""
+        with self._store.lock:
+            summaries = self._store.view().threads.overview().summaries
+            return [name for name, each in summaries.items() if may_be_over(each, rule, now)]
 
     def _plan(self, thread_ids: list[str], now: int, log: Log, index: Index) -> ForgetRecord | None:
         assert self._retention is not None
@@ -214,14 +216,13 @@ class Upkeep:
 
     def preview(self) -> Preview:
         """What the rule would let go of now."""
-        store = self._store
+        rule, store, now = self._retention, self._store, _now()
+        if rule is None:
+            return Preview(())
+        names = self._candidates(rule, now)
         with store.lock:
             index = store.view()
-            if self._retention is None:
-                return Preview(())
-            record = expire_record(
-                store.log, index, self._serde, index.threads, self._retention, _now()
-            )
+            record = expire_record(store.log, index, self._serde, names, rule, now)
             return preview_of(index, record)
 
     # -- compaction

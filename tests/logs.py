@@ -116,8 +116,13 @@ stored_whole = st.binary(max_size=40) | st.tuples(text, st.binary(max_size=40)).
 stored = stored_whole | st.integers(0, 2**40)
 
 
-def records(ids: st.SearchStrategy[str] = text) -> st.SearchStrategy[Record]:
-    """Any record. With a strategy of few ids, records that meet each other."""
+def records(
+    ids: st.SearchStrategy[str] = text, *, links: bool = False
+) -> st.SearchStrategy[Record]:
+    """Any record. With a strategy of few ids, records that meet each other.
+
+    With `links` also those that refer to frames, which need not be there.
+    """
     names = st.lists(ids, max_size=4)
     return st.one_of(
         st.builds(
@@ -151,11 +156,11 @@ def records(ids: st.SearchStrategy[str] = text) -> st.SearchStrategy[Record]:
         st.builds(CopyRecord, ids, ids),
         st.builds(ReplacedRecord, st.integers(1, 2**64 - 1)),
         st.just(VouchRecord()),
-        links(ids),
+        *([any_link(ids)] if links else ()),
     )
 
 
-def links(ids: st.SearchStrategy[str]) -> st.SearchStrategy[Record]:
+def any_link(ids: st.SearchStrategy[str]) -> st.SearchStrategy[Record]:
     offset, size = st.integers(0, 2**40), st.integers(1, 2**30)
     linked = st.builds(
         Linked,

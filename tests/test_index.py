@@ -110,7 +110,7 @@ def filled(history):
     return index, naive
 
 
-HISTORIES = st.lists(records(few_ids), max_size=25)
+HISTORIES = st.lists(records(few_ids, links=True), max_size=25)
 
 
 @given(HISTORIES)

@@ -14,7 +14,7 @@ from support import id_of, ids, make_config, put
 from logsaver import CorruptLogError, LogSaver, LogSaverError, NotALogError, UnsupportedFormatError
 from logsaver.log import MUCH_UNSYNCED
 from logsaver.logfile import COPY_CHUNK, LogFile
-from logsaver.record import CopyRecord, DeleteRecord, ForgetRecord, Forgotten, LinkRecord
+from logsaver.record import CopyRecord, DeleteRecord, ForgetRecord, Forgotten
 from logsaver.recovery import CHUNK
 from logsaver.store import Store
 
@@ -84,11 +84,7 @@ def test_a_log_cut_within_its_file_header_is_refused_and_left_alone(size):
     assert list(disk.files) == [PATH]
 
 
-# Links refer to frames that have to be there.
-WITHOUT_LINKS = records(few_ids).filter(lambda record: not isinstance(record, LinkRecord))
-
-
-@given(st.lists(WITHOUT_LINKS, max_size=8), st.data())
+@given(st.lists(records(few_ids), max_size=8), st.data())
 def test_any_log_cut_anywhere_holds_a_prefix(history, data):
     log = build_log(history)
     size = data.draw(st.integers(HEADER.data_start, len(log.data)))
