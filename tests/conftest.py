@@ -1,5 +1,6 @@
 """Fixtures that every test file shares."""
 
+import logging
 import os
 
 import pytest
@@ -17,6 +18,13 @@ settings.register_profile(
 )
 settings.register_profile("deep", settings.get_profile("ci"), max_examples=2000)
 settings.load_profile(os.environ.get("LOGSAVER_HYPOTHESIS", "ci"))
+
+
+@pytest.fixture(autouse=True)
+def told():
+    """The command makes the loggers quiet for good; the tests behind it want to hear them."""
+    for name in ("logsaver", "langgraph"):
+        logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 @pytest.fixture

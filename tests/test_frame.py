@@ -268,7 +268,7 @@ def test_frame_flags_that_this_version_does_not_know_are_refused_as_newer(flags,
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-@pytest.mark.parametrize("kind", [0, 8, 255])
+@pytest.mark.parametrize("kind", [0, 11, 255])
 def test_a_frame_kind_that_this_version_does_not_know_is_refused_as_newer(kind, read_only):
     data, offsets = log_of_payload(kind, b"\x90")
     disk = MemoryDisk({PATH: data})

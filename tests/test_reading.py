@@ -36,6 +36,7 @@ from support import (
 
 from logsaver import InvalidInputError, LogSaver, Undecodable, ValueDecodeError, ValueEncodeError
 from logsaver.log import DEFAULT_CACHE_BYTES, Log
+from logsaver.record import Kind
 from logsaver.store import Store
 from logsaver.surrogates import exact_dumps
 
@@ -669,8 +670,10 @@ def test_a_walk_along_the_ancestors_costs_the_same_in_a_long_log(path, monkeypat
     read_frame, reads = Log._read_frame, []
 
     def noting(log, offset, size):
-        reads.append(offset)
-        return read_frame(log, offset, size)
+        frame = read_frame(log, offset, size)
+        if frame.kind == Kind.CHECKPOINT:  # not what opening reads of a seal
+            reads.append(offset)
+        return frame
 
     def walk():
         del reads[:]
