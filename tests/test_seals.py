@@ -23,11 +23,13 @@ from logsaver.disk import LOCK, UNLOCK, WRITE
 from logsaver.frame import FRAME_HEADER_SIZE
 from logsaver.index import Index
 from logsaver.record import (
+    BadRecordError,
     CopyRecord,
     DeleteRecord,
     ForgetRecord,
     Forgotten,
     Kind,
+    LinkRecord,
     SealPartRecord,
     SealRecord,
 )
@@ -109,6 +111,15 @@ STEPS = st.lists(
 )
 
 
+def links_ahead(record, end) -> bool:
+    """Whether it is one that nobody would write here, and that a scan refuses."""
+    try:
+        record.check_lies_before(end)
+    except BadRecordError:
+        return True
+    return False
+
+
 @given(STEPS, st.booleans(), st.randoms())
 def test_a_log_that_is_opened_from_a_seal_holds_what_a_scan_finds(steps, under_way, randomness):
     disk = MemoryDisk()
@@ -127,7 +138,7 @@ def test_a_log_that_is_opened_from_a_seal_holds_what_a_scan_finds(steps, under_w
                 else:
                     store.close(sync=step != "crash")
                 store = open_store(disk)
-            else:
+            elif not (isinstance(step, LinkRecord) and links_ahead(step, store.size())):
                 store.append(step)
             store.index._check()
         assert list(store.index.threads) == sorted(store.index.threads)
