@@ -291,7 +291,8 @@ def kill_graph(
         figures.acknowledged += len(worker.said("stored")) + len(worker.said("wrote"))
     assert worker.code == 0
     assert worker.said("result") == [FULL_TRAIL]
-    assert finished | {INPUT} == set(FULL_TRAIL)
+    # A kill may come between the storing of a step and the telling of it.
+    assert len(set(FULL_TRAIL) - finished - {INPUT}) <= 2
     with LogSaver(path) as saver:
         latest = saver.get_tuple({"configurable": {"thread_id": "t"}})
         assert latest.checkpoint["channel_values"]["trail"] == FULL_TRAIL
