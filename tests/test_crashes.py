@@ -23,6 +23,8 @@ from support import make_checkpoint, make_config
 CI_STATES = 20_000
 DEEP_STATES = int(os.environ.get("LOGSAVER_CRASH_STATES", "1000000"))
 SEED = int(os.environ.get("LOGSAVER_CRASH_SEED", "7"))
+# "0/2" and "1/2", with the same PYTHONHASHSEED: two processes that share the disks between them.
+PART, PARTS = map(int, os.environ.get("LOGSAVER_CRASH_PART", "0/1").split("/"))
 
 
 def put(thread: str, number: int, size: int = 40, parent: int | None = None, durable: bool = True):
@@ -147,13 +149,13 @@ def judge_sampled_crashes(wanted: int) -> str:
     disks: set[int] = set()
     cases: set[int] = set()  # the same disk may be found with other promises to keep
     again = 0
-    while len(disks) < wanted:
+    while len(disks) * PARTS < wanted:
         history = random_history(randomness)
         for moment in randomness.choices(history.moments, k=250):
             files = moment.picture.some_crash(randomness)
             disk = hash(frozenset(files.items()))
             case = hash((disk, moment.acknowledged, moment.issued))
-            if case in cases:
+            if case in cases or disk % PARTS != PART:
                 continue
             cases.add(case)
             disks.add(disk)
