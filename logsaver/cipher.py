@@ -119,7 +119,7 @@ class _BindingInside:
 # -- one generation of an encrypted log
 
 
-class Sealing:
+class Encryption:
     """Encrypts and decrypts the payloads of one file."""
 
     __slots__ = ("_bound", "_file", "_name", "_path", "_seed", "cipher")
@@ -177,16 +177,16 @@ class Sealing:
         return payload
 
 
-def record_in(frame: Frame, sealing: Sealing | None) -> Record:
+def record_in(frame: Frame, encryption: Encryption | None) -> Record:
     """The record in a frame. Raises `BadRecordError` or `UnknownKindError`."""
-    return record_of(frame) if sealing is None else decode(frame.kind, sealing.payload(frame))
+    return record_of(frame) if encryption is None else decode(frame.kind, encryption.payload(frame))
 
 
-def encoder(header: FileHeader, sealing: Sealing | None) -> Encode:
+def encoder(header: FileHeader, encryption: Encryption | None) -> Encode:
     """What makes the frames of a file."""
-    if sealing is None:
+    if encryption is None:
         return partial(encode_frame, seed=header.seed)
-    return sealing.encode
+    return encryption.encode
 
 
 # -- the key check: what tells at open whether a key is the right one
@@ -209,7 +209,7 @@ def new_header(path: str, file_id: bytes, generation: int, cipher: Cipher | None
     return FileHeader(file_id, generation, ENCRYPTED, key_check)
 
 
-def sealing_of(path: str, header: FileHeader, cipher: Cipher | None) -> Sealing | None:
+def encryption_of(path: str, header: FileHeader, cipher: Cipher | None) -> Encryption | None:
     """What reads and writes the frames of a file; None if they are not encrypted.
 
     Raises `LogKeyError` unless the cipher and the file go together.
@@ -236,12 +236,12 @@ def sealing_of(path: str, header: FileHeader, cipher: Cipher | None) -> Sealing 
             f"{name!r}). A key has 16, 24 or 32 bytes; nothing was changed. Open it with the key "
             "and the cipher that it was made with, or that logsaver.rekey gave it since",
         )
-    return Sealing(path, header, cipher, name, text[len(expected) :])
+    return Encryption(path, header, cipher, name, text[len(expected) :])
 
 
 def check_cipher(path: str, cipher: Cipher | None) -> None:
     """Raise unless a log can be made with this cipher, and opened again."""
-    sealing_of(path, new_header(path, bytes(16), 0, cipher), cipher)
+    encryption_of(path, new_header(path, bytes(16), 0, cipher), cipher)
 
 
 def _key_check_of(path: str, header: FileHeader) -> tuple[str, bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from logsaver.cipher import Cipher, encoder, new_header, sealing_of
+from logsaver.cipher import Cipher, encoder, encryption_of, new_header
 from logsaver.errors import RESTORE_OR_REPAIR, CorruptLogError, LogWriteError
 from logsaver.frame import (
     CHECKSUM_AT,
@@ -55,8 +55,8 @@ class Copy:
                 source.path, "it was rewritten as often as can be counted; move it to a new log"
             )
         self.header = new_header(source.path, header.file_id, header.generation + 1, cipher)
-        self.sealing = sealing_of(source.path, self.header, cipher)
-        self._encode = encoder(self.header, self.sealing)
+        self.encryption = encryption_of(source.path, self.header, cipher)
+        self._encode = encoder(self.header, self.encryption)
         self.index = Index()
         self.end = self.header.data_start
         self.last = self.seed = self.header.seed
@@ -115,7 +115,7 @@ class Copy:
         """Add what the frame has, or what is wanted in the place of its record."""
         moved = self._moved(wanted)
         self._places[frame.offset] = self.end
-        if moved is record and self.source.sealing is None:
+        if moved is record and self.source.encryption is None:
             self._add(record, frame.kind, bytes(frame.payload))
         else:
             self._add(moved)

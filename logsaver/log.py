@@ -12,7 +12,7 @@ import contextlib
 from typing import Final, TypeVar
 
 from logsaver.cache import Recent
-from logsaver.cipher import Cipher, Encode, Sealing, encoder, record_in
+from logsaver.cipher import Cipher, Encode, Encryption, encoder, record_in
 from logsaver.disk import UNLOCK
 from logsaver.durability import Committer
 from logsaver.errors import (
@@ -58,7 +58,15 @@ class Log:
     """An open log file and what has been read from it."""
 
     __slots__ = (
-        "cache", "cache_bytes", "committer", "encode", "file", "header", "path", "sealing", "seed",
+        "cache",
+        "cache_bytes",
+        "committer",
+        "encode",
+        "encryption",
+        "file",
+        "header",
+        "path",
+        "seed",
         "values",
     )  # fmt: skip
 
@@ -66,7 +74,7 @@ class Log:
         self,
         file: LogFile,
         header: FileHeader,
-        sealing: Sealing | None = None,
+        encryption: Encryption | None = None,
         *,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
     ) -> None:
@@ -74,8 +82,8 @@ class Log:
         self.header = header
         self.path = file.path
         self.seed = header.seed
-        self.sealing = sealing  # if the frames are encrypted
-        self.encode: Encode = encoder(header, sealing)
+        self.encryption = encryption  # if the frames are encrypted
+        self.encode: Encode = encoder(header, encryption)
         self.cache_bytes = cache_bytes
         # Frames by their offset; and values, put together from their pieces, by offset and number.
         self.cache: Recent[int, Record] = Recent(cache_bytes // 2)
@@ -85,15 +93,15 @@ class Log:
 
     @property
     def cipher(self) -> Cipher | None:
-        return None if self.sealing is None else self.sealing.cipher
+        return None if self.encryption is None else self.encryption.cipher
 
-    def with_file(self, file: LogFile, header: FileHeader, sealing: Sealing | None) -> Log:
+    def with_file(self, file: LogFile, header: FileHeader, encryption: Encryption | None) -> Log:
         """The same log in another file: opened again, or a later generation."""
-        return Log(file, header, sealing, cache_bytes=self.cache_bytes)
+        return Log(file, header, encryption, cache_bytes=self.cache_bytes)
 
     def with_caches_of(self, cache_bytes: int) -> Log:
         """The same file, read through caches of its own."""
-        return Log(self.file, self.header, self.sealing, cache_bytes=cache_bytes)
+        return Log(self.file, self.header, self.encryption, cache_bytes=cache_bytes)
 
     # -- reading
 
@@ -144,7 +152,7 @@ class Log:
 
     def decode(self, frame: Frame) -> Record:
         try:
-            record = record_in(frame, self.sealing)
+            record = record_in(frame, self.encryption)
             if isinstance(record, LinkRecord):
                 record.check_lies_before(frame.offset)
         except BadRecordError as error:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import os
 
-from logsaver.cipher import Cipher, check_cipher, new_header, sealing_of
+from logsaver.cipher import Cipher, check_cipher, encryption_of, new_header
 from logsaver.disk import READ, Disk
 from logsaver.errors import LogOpenError, LogReplacedError
 from logsaver.log import DEFAULT_CACHE_BYTES, Log
@@ -39,7 +39,7 @@ def open_log(
             if read_only or file.end():
                 header = read_header(file)
                 cache = DEFAULT_CACHE_BYTES if cache_bytes is None else cache_bytes
-                log = Log(file, header, sealing_of(path, header, cipher), cache_bytes=cache)
+                log = Log(file, header, encryption_of(path, header, cipher), cache_bytes=cache)
                 log.committer.sync.name_is_safe = file.identity == made
                 _warn_of_network(file)
                 return log
@@ -96,7 +96,7 @@ def reopen_log(log: Log, *, read_only: bool) -> Log:
             "the file was replaced by another log while this saver had it open. Close this saver; "
             "then put the file back, or open the new one with a new saver",
         )
-    return log.with_file(file, header, sealing_of(log.path, header, log.cipher))
+    return log.with_file(file, header, encryption_of(log.path, header, log.cipher))
 
 
 def lock_holder(disk: Disk, path: str) -> int | None:

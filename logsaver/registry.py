@@ -10,7 +10,7 @@ import os
 import threading
 import weakref
 
-from logsaver.cipher import Cipher, sealing_of
+from logsaver.cipher import Cipher, encryption_of
 from logsaver.errors import LogFileError
 from logsaver.log import DEFAULT_CACHE_BYTES
 from logsaver.logfile import close_in_child, opening
@@ -73,7 +73,7 @@ def _is_for(store: Store, cipher: Cipher | None) -> bool:
     try:
         with store.lock:
             store.view()  # the log may have been encrypted anew meanwhile
-            sealing_of(store.path, store.log.header, cipher)
+            encryption_of(store.path, store.log.header, cipher)
     except LogFileError:
         return False  # who opens the path anew is told what is wrong
     return True

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from logsaver.arguments import path_of
-from logsaver.cipher import Sealing, cipher_of, record_in, sealing_of
+from logsaver.cipher import Encryption, cipher_of, encryption_of, record_in
 from logsaver.disk import DISK
 from logsaver.errors import LogKeyError, LogOpenError
 from logsaver.frame import ENCRYPTED, FileHeader, Frame
@@ -110,7 +110,7 @@ def verify(
     try:
         header, cipher = read_header(file), cipher_of(serde)
         has_key = cipher is not None or not header.flags & ENCRYPTED
-        sealing = sealing_of(file.path, header, cipher) if has_key else None
+        encryption = encryption_of(file.path, header, cipher) if has_key else None
         report = VerifyReport(file.path, file.end(), records_checked=has_key)
         intact = Intact()
         gap: Damage | None = None  # the first place where no whole frame is
@@ -121,7 +121,7 @@ def verify(
                 continue
             frame = found
             report.safe_upto = max(report.safe_upto, frame.synced_upto)
-            record = _record_or_why_not(frame, sealing) if has_key else _NOT_CHECKED
+            record = _record_or_why_not(frame, encryption) if has_key else _NOT_CHECKED
             if isinstance(record, _Unusable):
                 report.damage.append(Damage(frame.offset, frame.end, record.reason))
                 continue
@@ -175,9 +175,9 @@ def repair(
                 "the log is encrypted, and each frame is bound to its place in it, so without the "
                 "key it cannot be put into another. Give the serializer: repair(path, out, serde=)",
             )
-        sealing = sealing_of(source, header, cipher)
+        encryption = encryption_of(source, header, cipher)
         try:
-            return _repair_into(target, file, header, sealing, progress)
+            return _repair_into(target, file, header, encryption, progress)
         except BaseException:
             # Half of a log would pass for all that could be saved.
             with contextlib.suppress(OSError):  # the first error is the one to report
@@ -191,12 +191,12 @@ def _repair_into(
     target: str,
     file: LogFile,
     header: FileHeader,
-    sealing: Sealing | None,
+    encryption: Encryption | None,
     progress: Progress | None,
 ) -> RepairReport:
-    store = Store(target, cipher=None if sealing is None else sealing.cipher)
+    store = Store(target, cipher=None if encryption is None else encryption.cipher)
     try:
-        return _copy_intact(file, header, sealing, store, progress)
+        return _copy_intact(file, header, encryption, store, progress)
     finally:
         store.close(sync=True)
 
@@ -204,7 +204,7 @@ def _repair_into(
 def _copy_intact(
     file: LogFile,
     header: FileHeader,
-    sealing: Sealing | None,
+    encryption: Encryption | None,
     store: Store,
     progress: Progress | None,
 ) -> RepairReport:
@@ -214,7 +214,7 @@ def _copy_intact(
         if isinstance(frame, Damage):
             report.lost.append(frame)
             continue
-        record = _record_or_why_not(frame, sealing)
+        record = _record_or_why_not(frame, encryption)
         if isinstance(record, _Unusable):
             report.lost.append(Damage(frame.offset, frame.end, record.reason))
             continue
@@ -268,9 +268,9 @@ def _salvage(
         position, previous = following, None
 
 
-def _record_or_why_not(frame: Frame, sealing: Sealing | None) -> Record | _Unusable:
+def _record_or_why_not(frame: Frame, encryption: Encryption | None) -> Record | _Unusable:
     try:
-        return record_in(frame, sealing)
+        return record_in(frame, encryption)
     except UnknownKindError as error:
         return _Unusable(f"the frame {error}; a newer logsaver wrote it")
     except BadRecordError as error:

@@ -330,7 +330,7 @@ class LogSaver(Thinning):
     def _serde(self) -> SerializerProtocol:
         """What makes values. Where whole frames are encrypted, it does not do that once more."""
         serde = self.serde  # langgraph gives it to clones that it makes
-        return serde if self._handle.store.log.sealing is None else inner_of(serde)
+        return serde if self._handle.store.log.encryption is None else inner_of(serde)
 
     @property
     def _store(self) -> Store:

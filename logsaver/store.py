@@ -346,7 +346,7 @@ class Store(Following):
         with self.lock:
             if not self.disk.replaces_open_files:
                 self._install_with_old_closed(old, successor)
-            self._go_on_with(copy, old.with_file(successor.keep(), copy.header, copy.sealing))
+            self._go_on_with(copy, old.with_file(successor.keep(), copy.header, copy.encryption))
             if self._closed:
                 self.log.close()
 

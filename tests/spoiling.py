@@ -14,7 +14,7 @@ from logs import flipped
 from simdisk import SECTOR, SimDisk
 from test_crashes import flush, put, put_writes
 
-from logsaver.cipher import cipher_of, record_in, sealing_of
+from logsaver.cipher import cipher_of, encryption_of, record_in
 from logsaver.frame import FRAME_HEADER_SIZE, FileHeader, decode_frame
 from logsaver.record import Record
 
@@ -72,11 +72,11 @@ def state_in(data: bytes) -> State:
 
 def parts_of(data: bytes) -> Iterator[Part]:
     header = FileHeader.decode(data)
-    sealing = sealing_of(PATH, header, cipher_of(serde_in_use()))
+    encryption = encryption_of(PATH, header, cipher_of(serde_in_use()))
     at = header.data_start
     while at < len(data):
         frame = decode_frame(data, at, offset=at, seed=header.seed)
-        record = record_in(frame, sealing)
+        record = record_in(frame, encryption)
         yield Part(at, frame.end, frame.previous, frame.synced_upto, record)
         at = frame.end
 

@@ -35,7 +35,7 @@ from logsaver import (
     stored,
     verify,
 )
-from logsaver.cipher import cipher_of, sealing_of
+from logsaver.cipher import cipher_of, encryption_of
 from logsaver.frame import (
     ENCRYPTED,
     FRAME_HEADER_SIZE,
@@ -346,7 +346,7 @@ def test_what_a_frame_header_says_is_bound_too(tmp_path, make):
         frame, _ = encode_frame(
             two.kind, bytes(two.payload), two.offset, previous, upto, header.seed, ENCRYPTED
         )
-        log = sealing_of(str(path), header, cipher_of(serde))
+        log = encryption_of(str(path), header, cipher_of(serde))
         bad = decode_frame(first + frame, one.end, offset=one.end, seed=header.seed)
         assert bad is not None
         with pytest.raises(ValueError, match="cannot be decrypted"):
@@ -407,15 +407,15 @@ def test_whoever_can_choose_what_is_encrypted_elsewhere_cannot_make_a_frame_of_i
     path, serde = tmp_path / "agent.log", usual()
     data = three_puts(path, serde)
     header = FileHeader.decode(data)
-    sealing = sealing_of(str(path), header, serde.cipher)
+    encryption = encryption_of(str(path), header, serde.cipher)
     frame = frames_of(data)[0]
     text = serde.cipher.decrypt("aes", bytes(frame.payload)[1:])
-    assert text.endswith(sealing.payload(frame))
-    again = sealing_of(
+    assert text.endswith(encryption.payload(frame))
+    again = encryption_of(
         str(path), FileHeader.decode(three_puts(tmp_path / "b", serde)), serde.cipher
     )
     # The digest is keyed: equal places in two logs, or generations, have nothing in common.
-    assert sealing._bound._digest(b"place") != again._bound._digest(b"place")
+    assert encryption._bound._digest(b"place") != again._bound._digest(b"place")
 
 
 # -- keys

@@ -328,4 +328,4 @@ def test_a_rekey_uses_a_store_of_its_own(path):
         store = saver._store
         rekey(path, None, NEW)
         assert isinstance(store, Store)
-        assert store.log.sealing is None
+        assert store.log.encryption is None
