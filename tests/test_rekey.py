@@ -329,3 +329,24 @@ def test_a_rekey_uses_a_store_of_its_own(path):
         rekey(path, None, NEW)
         assert isinstance(store, Store)
         assert store.log.encryption is None
+
+
+def test_the_command_keeps_the_cipher_of_a_log_whose_key_it_changes(path, tmp_path):
+    """It went over to the slower one, and a program with `AesGcmCipher(new)` was turned away."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_bytes(b"1" * 32)
+    two.write_bytes(b"2" * 32)
+    LogSaver(path, serde=EncryptedSerializer(AesGcmCipher(b"1" * 32))).close()
+    rekeyed = command("rekey", path, "--key-file", one, "--new-key-file", two, "--json")
+    assert '"cipher": "aes256gcm"' in rekeyed.stdout
+    LogSaver(path, serde=EncryptedSerializer(AesGcmCipher(b"2" * 32))).close()
+
+
+def test_the_command_asks_for_the_key_that_an_encrypted_log_has_now(path, tmp_path):
+    """It complained of a serializer that nobody had given."""
+    two = tmp_path / "two"
+    two.write_bytes(b"2" * 32)
+    LogSaver(path, serde=OLD).close()
+    refused = command("rekey", path, "--new-key-file", two)
+    assert refused.code == 2
+    assert "--key-file" in refused.stderr

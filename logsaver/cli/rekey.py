@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 import logsaver
-from logsaver import LogKeyError, LogSaver
+from logsaver import AesGcmCipher, LogKeyError, LogSaver
 from logsaver.cli.asking import confirm
 from logsaver.cli.opening import (
     KEY_VARIABLE,
@@ -41,8 +42,12 @@ def rekey(
         bool, typer.Option("--decrypt", help="Store it in clear from now on.")
     ] = False,
     cipher: Annotated[
-        Cipher, typer.Option(help="aes is LangGraph's own, aes256gcm is faster.")
-    ] = Cipher.aes,
+        Cipher | None,
+        typer.Option(
+            help="aes is LangGraph's own, aes256gcm is faster. The log's own by default, or aes.",
+            show_default=False,
+        ),
+    ] = None,
     yes: Yes = False,
     as_json: AsJson = False,
     key_file: KeyFile = None,
@@ -59,16 +64,15 @@ def rekey(
         is_encrypted = _is_encrypted(log)
         if decrypt and not is_encrypted:
             raise StopError(f"{log}: the log is not encrypted")
-        new = None if decrypt else _new_serializer(new_key_file, cipher, is_encrypted=is_encrypted)
+        old = _old_serializer(log, key_file) if is_encrypted else None
+        name = None if decrypt else cipher.value if cipher else _cipher_of(old)
+        new = _new_serializer(new_key_file, name, is_encrypted=is_encrypted) if name else None
         confirm([_warning(log, decrypt=decrypt)], yes=yes)
-        if is_encrypted:
-            with_key(key_file, lambda old: logsaver.rekey(log, old, new))
-        else:
-            logsaver.rekey(log, None, new)
+        logsaver.rekey(log, old, new)
     if as_json:
-        print_json({"log": str(log), "cipher": None if decrypt else cipher.value})
+        print_json({"log": str(log), "cipher": name})
     else:
-        how = "is in clear" if decrypt else f"is encrypted with {cipher.value}"
+        how = f"is encrypted with {name}" if name else "is in clear"
         console().print(f"{log} {how} from now on", markup=False, soft_wrap=True)
 
 
@@ -86,12 +90,29 @@ def _is_encrypted(log: Path) -> bool:
     return False
 
 
+def _old_serializer(log: Path, key_file: Path | None) -> SerializerProtocol:
+    """The one that opens it. Looked for first, so that nobody is asked about a wrong key."""
+
+    def opens(serde: SerializerProtocol) -> SerializerProtocol:
+        LogSaver(log, serde=serde, read_only=True).close()
+        return serde
+
+    return with_key(key_file, opens)
+
+
+def _cipher_of(old: SerializerProtocol | None) -> str:
+    """Whoever opens the log with a cipher goes on with the same, and only the key is another."""
+    if isinstance(old, EncryptedSerializer) and isinstance(old.cipher, AesGcmCipher):
+        return Cipher.aes256gcm.value
+    return Cipher.aes.value
+
+
 def _new_serializer(
-    new_key_file: Path | None, cipher: Cipher, *, is_encrypted: bool
+    new_key_file: Path | None, cipher: str, *, is_encrypted: bool
 ) -> SerializerProtocol:
     if is_encrypted and new_key_file is None:
         raise StopError("give the new key with --new-key-file, or --decrypt", CANNOT_START)
     key = read_key(new_key_file)
     if key is None:
         raise StopError(f"give a key with --new-key-file, or in {KEY_VARIABLE}", CANNOT_START)
-    return serializers(key, [cipher.value])[0]
+    return serializers(key, [cipher])[0]
