@@ -343,6 +343,13 @@ def test_an_answer_on_a_terminal_decides(own, answer, left):
     assert len(history(own)) == left
 
 
+def test_without_a_thread_or_all_nothing_is_picked(own):
+    """Who had given neither was told: not both."""
+    for command in ("prune", "delete"):
+        assert "one of the two" in run(command, own, code=2)
+        assert "not both" in run(command, own, "t", "--all", code=2)
+
+
 def test_prune_copy_and_delete(own):
     assert run_json("copy", own, "t", "twin") == {"source": "t", "target": "twin", "checkpoints": 8}
     assert "has checkpoints already" in run("copy", own, "t", "twin", code=1)
@@ -418,6 +425,14 @@ def test_an_export_comes_back_exactly(log, tmp_path):
     run("export", new, *before, "-o", again)
     assert sorted(again.read_text().splitlines()[1:]) == sorted(file.read_text().splitlines()[1:])
     assert "has thread" in run("import", new, file, code=1)
+
+
+def test_an_export_is_readable_by_its_owner_only_like_a_log(log, tmp_path):
+    """What was encrypted in a log of mode 0600 lay in clear in a file that everybody could read."""
+    for options in ([], ["--readable"]):
+        file = tmp_path / f"export{len(options)}"
+        run("export", log, "-o", file, *options)
+        assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_one_thread_goes_through_a_pipe(log, tmp_path):

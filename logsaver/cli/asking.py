@@ -48,7 +48,8 @@ def plan_for(what: str, threads: Sequence[ThreadInfo]) -> list[str]:
 def pick_threads(saver: LogSaver, names: Sequence[str], *, everything: bool) -> list[ThreadInfo]:
     """The threads that were named, each of which must be there; or all of them."""
     if bool(names) == everything:
-        raise StopError("name the threads, or pass --all, not both", CANNOT_START)
+        told = "not both" if names else "one of the two"
+        raise StopError(f"name the threads, or pass --all: {told}", CANNOT_START)
     known = {thread.thread_id: thread for thread in saver.threads()}
     if everything:
         return list(known.values())

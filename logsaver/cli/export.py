@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -65,11 +66,12 @@ def _target(output: Path | None) -> Iterator[TextIO]:
         yield sys.stdout
         return
     try:
-        file = output.open("x", encoding="utf-8")
+        # Like a new log, for its owner only: what was encrypted there is in clear here.
+        fd = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
         raise StopError(f"{output} exists; export writes to a new file", CANNOT_START) from error
     try:
-        with file:
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
             yield file
     except BaseException:
         output.unlink(missing_ok=True)  # half an export would pass for a whole one
