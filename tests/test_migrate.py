@@ -673,6 +673,17 @@ def test_the_command_copies_encrypted_values_with_the_key(tmp_path):
         assert new.get_tuple(THREAD).checkpoint["channel_values"] == {"text": "a secret"}
 
 
+def test_the_command_says_where_the_key_of_an_encrypted_log_is_taken_from(tmp_path):
+    """It named a Python call only, unlike the other commands."""
+    serde = EncryptedSerializer.from_pycryptodome_aes(key=b"0123456789abcdef")
+    LogSaver(tmp_path / "old.log", serde=serde).close()
+    places = [str(tmp_path / "old.log"), str(tmp_path / "new.log")]
+    result = CliRunner().invoke(app, ["migrate", *places], env={"LANGGRAPH_AES_KEY": None})
+    assert result.exit_code == 2
+    assert "--key-file" in result.stderr
+    assert not (tmp_path / "new.log").exists()
+
+
 def test_the_command_moves_to_postgres(tmp_path, postgres_url):
     with LogSaver(tmp_path / "old.log") as old:
         some_thread(old)

@@ -12,8 +12,14 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from logsaver import LogKeyError
-from logsaver.cli.opening import StopError, read_key, serializers, telling_errors
-from logsaver.cli.options import AsJson, KeyFile
+from logsaver.cli.opening import (
+    WHERE_KEYS_ARE,
+    StopError,
+    read_key,
+    serializers,
+    telling_errors,
+)
+from logsaver.cli.options import CANNOT_START, AsJson, KeyFile
 from logsaver.cli.output import console, count, print_json
 from logsaver.cli.progress import Advance, progress_bar
 from logsaver.migrate import CopyReport, MigrationError, copy, open_saver
@@ -74,7 +80,10 @@ def _open(
     for serde in serdes[:-1]:
         with suppress(LogKeyError):
             return stack.enter_context(open_saver(name, write=write, serde=serde))
-    return stack.enter_context(open_saver(name, write=write, serde=serdes[-1]))
+    try:
+        return stack.enter_context(open_saver(name, write=write, serde=serdes[-1]))
+    except LogKeyError as error:
+        raise StopError(f"{error}. {WHERE_KEYS_ARE}", CANNOT_START) from error
 
 
 def _counting(advance: Advance) -> Callable[[HowFar], None]:
