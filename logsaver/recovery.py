@@ -114,25 +114,37 @@ def frames(file: LogFile, *, seed: int, start: int, previous: int | None) -> Ite
 def frames_past_hints(
     file: LogFile, *, seed: int, start: int, previous: int | None
 ) -> Iterator[Frame]:
-    """The same, but a seal whose payload is harmed does not end it: the log is whole without.
+    """The same, but seals whose payload is harmed do not end it: the log is whole without.
 
-    Only if its header is intact and the frame behind it follows it. Then the header says what it
-    was, and it is no torn tail.
+    Only if their headers are intact and the frame behind them follows them. Then the headers say
+    what they were, and it is no torn tail.
     """
     while True:
         for frame in frames(file, seed=seed, start=start, previous=previous):
             yield frame
             start, previous = frame.end, frame.checksum
-        if file.end() < start + FRAME_HEADER_SIZE:
+        behind = _behind_hints(file, seed=seed, start=start, previous=previous)
+        if behind is None:
             return
+        # Something follows by now: so whoever was just writing this one has finished it.
+        if any(frames(file, seed=seed, start=start, previous=previous)):
+            continue
+        logger.warning("%s: the seal at byte %d is damaged; doing without it", file.path, start)
+        start, previous = behind
+
+
+def _behind_hints(
+    file: LogFile, *, seed: int, start: int, previous: int | None
+) -> tuple[int, int] | None:
+    """Where a whole frame follows on seals that have an intact header, and on which checksum."""
+    while file.end() >= start + FRAME_HEADER_SIZE:
         head = decode_head(file.read(FRAME_HEADER_SIZE, start), 0, offset=start, seed=seed)
         if head is None or head.kind not in HINTS or head.previous != previous:
-            return
-        following = start + FRAME_HEADER_SIZE + head.length
-        if not any(frames(file, seed=seed, start=following, previous=head.checksum)):
-            return
-        logger.warning("%s: the seal at byte %d is damaged; doing without it", file.path, start)
-        start, previous = following, head.checksum
+            return None
+        start, previous = start + FRAME_HEADER_SIZE + head.length, head.checksum
+        if any(frames(file, seed=seed, start=start, previous=previous)):
+            return start, previous
+    return None
 
 
 class FoundHead(NamedTuple):

@@ -1171,8 +1171,8 @@ MUTATIONS = [
     Mutation(
         "seal: a harmed one is stepped over only if the next frame follows it",
         "recovery.py",
-        "start=following, previous=head.checksum)):\n            return\n",
-        "start=following, previous=head.checksum)):\n            pass\n",
+        "previous=previous)):\n            return start",
+        "previous=previous)) or True:\n            return start",
         "test_seals",
     ),
     Mutation(

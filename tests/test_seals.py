@@ -33,7 +33,7 @@ from logsaver.record import (
     SealPartRecord,
     SealRecord,
 )
-from logsaver.recovery import frames
+from logsaver.recovery import frames, frames_past_hints
 from logsaver.rewriting import rewrite
 from logsaver.seal import pack_part, pack_table, pack_thread, unpack_part, unpack_thread
 from logsaver.store import Store
@@ -425,6 +425,50 @@ def test_a_damaged_seal_is_done_without_and_that_is_logged(kind, more, caplog):
     again = open_store(damaged)
     assert not again.index.threads.live
     assert {*content(again.view())} == {*expected}
+
+
+def test_a_part_and_its_seal_that_are_damaged_both_are_done_without():
+    """They lie side by side, so one bad sector takes both."""
+    disk = sealed_disk([checkpoint("c7", "new")])
+    expected = content(open_store(disk).view())
+    damaged = spoiled(spoiled(disk, Kind.SEAL), Kind.SEAL_PART)
+    store = open_store(damaged)
+    assert content(store.view()) == expected
+    assert rewrite(store)
+    assert {*content(store.view())} == {*expected}
+
+
+def test_a_seal_that_is_written_while_somebody_reads_is_not_told_to_be_damaged(caplog):
+    """A follower has no lock: it saw half of the seal, and then what was put behind it."""
+    disk = sealed_disk([checkpoint("c7", "new")])
+    log = open_store(disk).log
+    expected = [
+        frame.offset
+        for frame in frames(log.file, seed=log.seed, start=log.header.data_start, previous=log.seed)
+    ]
+    start, _ = frames_of(disk, Kind.SEAL)[-1]
+    looks = iter([start + FRAME_HEADER_SIZE + 1] * 2)  # what a look at the size says, at first
+
+    class Growing:
+        path = log.path
+        read = log.file.read
+
+        def end(self):
+            return next(looks, None) or log.file.end()
+
+    found = frames_past_hints(
+        Growing(), seed=log.seed, start=log.header.data_start, previous=log.seed
+    )
+    assert [frame.offset for frame in found] == expected
+    assert not caplog.text
+
+
+def test_a_seal_that_a_crash_has_cut_is_a_torn_tail_and_not_damage(caplog):
+    disk = sealed_disk()
+    _, end = frames_of(disk, Kind.SEAL)[-1]
+    store = open_store(MemoryDisk({PATH: disk.content()[: end - 1]}), read_only=True)
+    assert {*content(store.view())} == {*content(open_store(disk).view())}
+    assert "doing without it" not in caplog.text
 
 
 def test_whoever_is_in_the_middle_of_a_change_when_a_part_is_found_damaged_loses_nothing():
