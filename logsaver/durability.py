@@ -61,6 +61,7 @@ class Committer(Generic[S]):
         self._flusher: threading.Thread | None = None
         self._hurry = threading.Event()  # somebody awaits a sync
         self._wake: SimpleQueue[bool] = SimpleQueue()
+        self._idle = IDLE
 
     def wait(self, upto: int) -> None:
         """Return once the first `upto` bytes are on stable storage."""
@@ -158,6 +159,12 @@ class Committer(Generic[S]):
         self._wake.put(False)
         self._hurry.set()
 
+    def rest(self) -> None:
+        """Nothing more is written: let the flusher end soon, which keeps the file open."""
+        self._idle = 0.0
+        if self._flusher is not None:
+            self._wake.put(True)
+
     def _settle_waiters(self) -> None:
         """Tell the coroutines that were covered, or failed.
 
@@ -215,7 +222,7 @@ class Committer(Generic[S]):
         """Sleep until somebody needs a sync. False: the thread is to end."""
         while True:
             try:
-                goes_on = self._wake.get(timeout=IDLE)
+                goes_on = self._wake.get(timeout=self._idle)
             except Empty:
                 # In this order: whoever wakes us after the look into the queue finds no flusher
                 # and starts another.

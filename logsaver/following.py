@@ -32,6 +32,8 @@ class Following:
 
     def _adopt(self, log: Log) -> None:
         """Go on with this generation, from its start."""
+        if log is not self.log:
+            self.log.committer.rest()
         self.log = log
         self.epoch += 1
         self._own_end = 0

@@ -359,11 +359,11 @@ class Store(Following):
 
     def _go_on_with(self, copy: Copy, log: Log) -> None:
         """What `_adopt` does, without reading what we have just written."""
+        self.log.committer.rest()
         self.log, self.index = log, copy.index
         self.epoch += 1
-        self._end, self._last, self._own_end = copy.end, copy.last, copy.end
-        self._last_at = copy.last_at
-        self._watermark = copy.end
+        self._end = self._own_end = self._watermark = copy.end
+        self._last, self._last_at = copy.last, copy.last_at
         self._named_upto = log.header.data_start
         self._is_replaced = False
         self._sealed, self._sealer = None, Sealer(log.header.data_start)

@@ -120,7 +120,7 @@ class Thinning(BaseCheckpointSaver[str]):
         try:
             return await asyncio.to_thread(self._upkeep.compact, progress, pace)
         finally:
-            pace.stop()
+            self._upkeep.drop(pace)
 
     # -- what sync and async share
 

@@ -111,7 +111,7 @@ class Upkeep:
         with self._lock:
             self._is_wanted = True
             if self._thread is None and not self._is_stopped:
-                pace = self.new_pace(in_background=True)
+                pace = self._add_pace(in_background=True)
                 self._thread = threading.Thread(
                     target=self._run, args=(pace,), name="logsaver-upkeep", daemon=True
                 )
@@ -181,12 +181,24 @@ class Upkeep:
         except LogSaverError:
             return False  # closed, or gone: the next who opens it finds out
 
-    def new_pace(self, *, in_background: bool = False) -> Pace:
-        """For work that is about to begin."""
+    def new_pace(self) -> Pace:
+        """For work that is about to begin, and ends with `drop`."""
+        if self._pid != os.getpid():
+            self._reset()
+        with self._lock:
+            return self._add_pace(in_background=False)
+
+    def _add_pace(self, *, in_background: bool) -> Pace:
         store = self._store
         pace = Pace(lambda: store.log.committer.written)
         self._paces[pace] = in_background
         return pace
+
+    def drop(self, pace: Pace) -> None:
+        """Its work has ended, or will never begin."""
+        pace.stop()
+        with self._lock:
+            self._paces.pop(pace, None)
 
     # -- retention
 
@@ -229,8 +241,6 @@ class Upkeep:
 
     def compact(self, progress: Progress | None, pace: Pace | None = None) -> Compaction:
         """Do it now; waits for whoever is doing it already."""
-        if self._pid != os.getpid():
-            self._reset()
         pace = pace or self.new_pace()
         try:
             return self._store.waiting.insist(lambda: self._insistently(pace, progress))
@@ -241,8 +251,7 @@ class Upkeep:
                 "it again to compact it",
             ) from None
         finally:
-            with self._lock:
-                self._paces.pop(pace, None)
+            self.drop(pace)
 
     def _insistently(self, pace: Pace, progress: Progress | None) -> Compaction:
         with self._lock:

@@ -1,8 +1,12 @@
 """What a saver does by itself: retention and compaction in the background."""
 
+import asyncio
 import logging
 import os
+import threading
 import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Annotated, TypedDict
@@ -12,10 +16,11 @@ from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, Overwrite, interrupt
-from support import id_of, ids, make_config, new_id, put, run_python
+from support import id_of, ids, make_checkpoint, make_config, new_id, put, run_python
 from test_deleting import Journal, add, journal, journal_builder, run, states, thread
 
 from logsaver import InvalidInputError, LogSaver, Retention, detached, upkeep, verify
+from logsaver.durability import IDLE
 from logsaver.pace import SLICE, Pace
 
 LARGE = "x" * 300_000
@@ -129,6 +134,61 @@ def test_closing_does_not_wait_for_a_compaction(path, monkeypatch):
     if Path(path).read_bytes().startswith(content):  # it was cut off
         assert started == [os.path.realpath(path)]
         assert os.listdir(os.path.dirname(path)) == ["agent.log"]
+
+
+def test_the_old_file_is_let_go_of_soon(path):
+    """The thread that syncs it had it open, and its bytes on the disk, for ten seconds more."""
+    with LogSaver(path, auto_compact=False) as saver:
+        in_background = {"__pregel_durability": "async"}
+        for _ in range(3):
+            saver.put(make_config("t", **in_background), make_checkpoint({"x": LARGE}), {}, {})
+        saver.prune(["t"])
+        old = weakref.ref(saver._store.log.file)
+        saver.compact()
+        eventually(lambda: (file := old()) is None or file.is_closed(), seconds=IDLE / 2)
+        saver.put(make_config("t", **in_background), make_checkpoint({"x": 1}), {}, {})
+        eventually(lambda: saver.stats().synced_bytes == saver.stats().bytes)
+
+
+def test_another_compaction_may_begin_while_those_under_way_are_told_to_end(path, monkeypatch):
+    """It was a `RuntimeError`: what `stop` goes through changed its size."""
+    tell = Pace.stop
+    begun = []
+
+    def tell_slowly(pace):
+        begun.append(threading.Thread(target=saver._upkeep.new_pace))
+        begun[-1].start()
+        begun[-1].join(0.05)
+        tell(pace)
+
+    with LogSaver(path, auto_compact=False) as saver:
+        paces = [saver._upkeep.new_pace() for _ in range(2)]
+        monkeypatch.setattr(Pace, "stop", tell_slowly)
+        saver._upkeep.stop()
+        monkeypatch.undo()
+        for thread_ in begun:
+            thread_.join()
+        assert len(begun) == len(paces)
+
+
+def test_a_compaction_that_is_cancelled_before_it_begins_leaves_nothing_behind(path):
+    async def cancel(saver):
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        held = threading.Event()
+        blocker = asyncio.create_task(asyncio.to_thread(held.wait))
+        await asyncio.sleep(0)
+        task = asyncio.create_task(saver.acompact())
+        await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        held.set()
+        await blocker
+
+    with LogSaver(path, auto_compact=False) as saver:
+        asyncio.run(cancel(saver))
+        assert not saver._upkeep._paces
+        saver.compact()
 
 
 def test_a_forked_child_has_an_upkeep_of_its_own(path):
