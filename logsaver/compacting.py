@@ -71,6 +71,7 @@ class Compacted(Copy):
         pace: Pace,
         progress: Progress | None = None,
     ) -> None:
+        self._file_synced = 0  # first: the header may be written at once
         super().__init__(source, file, cipher)
         self._reown = reown
         self._pace: Pace | None = pace  # None once others wait
@@ -81,7 +82,6 @@ class Compacted(Copy):
         self._kept = _Kept()
         self._shares: dict[tuple[int, str], int] = {}  # of a value in a dead frame: who has it now
         self._is_live_part_copied = False
-        self._file_synced = 0
 
     def catch_up(self) -> None:
         if not self._is_live_part_copied:
@@ -344,7 +344,7 @@ def _holders(index: Index) -> dict[int, tuple[str, ...]]:
     for thread_id, thread in index.threads.items():
         alone = (thread_id,)
         for ns in thread.namespaces.values():
-            for offset in ns.offsets():
+            for offset, _ in ns.frames():
                 before = holders.get(offset)
                 holders[offset] = alone if before is None else (*before, thread_id)
     return holders

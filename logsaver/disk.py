@@ -152,6 +152,13 @@ class Disk:
                         return int(fields[4])
         return None
 
+    def room(self, fd: int) -> int:
+        """Bytes that are free on the disk of this file."""
+        if not hasattr(os, "fstatvfs"):
+            return sys.maxsize  # not known
+        status = os.fstatvfs(fd)
+        return status.f_bavail * status.f_frsize
+
     def network_file_system(self, fd: int) -> str | None:
         """The kind of network file system this file is on; None if local or not known."""
         with contextlib.suppress(OSError, ValueError, IndexError):

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from logsaver.errors import LogReplacedError, PoisonedLogError
+from logsaver.errors import ClosedLogError, LogFileError, LogReplacedError, PoisonedLogError
 
 logger = logging.getLogger("logsaver")
 
@@ -62,6 +62,7 @@ class Committer(Generic[S]):
         self._hurry = threading.Event()  # somebody awaits a sync
         self._wake: SimpleQueue[bool] = SimpleQueue()
         self._idle = IDLE
+        self._is_stopped = False
 
     def wait(self, upto: int) -> None:
         """Return once the first `upto` bytes are on stable storage."""
@@ -83,6 +84,8 @@ class Committer(Generic[S]):
         with mine:
             try:
                 with self._choosing:
+                    if self._is_stopped:
+                        raise self._closed()
                     under_way = self._under_way
                     if under_way is None:
                         under_way = self._under_way = mine
@@ -130,7 +133,7 @@ class Committer(Generic[S]):
             self.wait(self.written)
 
     def check(self) -> None:
-        """Raise if stable storage has failed."""
+        """Raise if stable storage has failed, or was let go of."""
         if isinstance(self.failure, LogReplacedError):
             raise LogReplacedError(*self.failure.told)
         if self.failure is not None:
@@ -139,6 +142,11 @@ class Committer(Generic[S]):
                 f"stable storage failed earlier ({self.failure}); what was not acknowledged by "
                 "then may be lost. Close this saver and open the log again",
             ) from self.failure
+        if self._is_stopped:
+            raise self._closed()
+
+    def _closed(self) -> ClosedLogError:
+        return ClosedLogError(self._path, "it was closed before this was on stable storage")
 
     def poison(self, failure: BaseException) -> None:
         """Let every waiter fail, now and from now on."""
@@ -152,10 +160,16 @@ class Committer(Generic[S]):
             logger.error("%s: stable storage failed", self._path, exc_info=failure)
 
     def stop(self) -> None:
-        """Wait for the sync under way and end the flusher. Syncs nothing by itself."""
+        """Wait for the sync under way and end the flusher. Syncs nothing by itself.
+
+        None begins after that: the file is about to be closed.
+        """
+        with self._choosing:
+            self._is_stopped = True
         while (under_way := self._under_way) is not None:
             with under_way:
                 pass
+        self._settle_waiters()
         self._wake.put(False)
         self._hurry.set()
 
@@ -172,7 +186,8 @@ class Committer(Generic[S]):
         comes by here and tells them again.
         """
         with self._waiters_lock:
-            upto = self.synced if self.failure is None else sys.maxsize
+            is_over = self._is_stopped or self.failure is not None
+            upto = sys.maxsize if is_over else self.synced
             by_loop: dict[asyncio.AbstractEventLoop, list[_Waiter]] = {}
             for waiter in self._waiters:
                 if waiter.upto <= upto:
@@ -194,7 +209,7 @@ class Committer(Generic[S]):
                 continue
             try:
                 self.check()
-            except (LogReplacedError, PoisonedLogError) as error:
+            except LogFileError as error:
                 waiter.future.set_exception(error)
 
     def _start_flusher(self) -> bool:
@@ -211,7 +226,7 @@ class Committer(Generic[S]):
 
     def _flush(self) -> None:
         while self._next_turn():
-            with contextlib.suppress(LogReplacedError, PoisonedLogError):
+            with contextlib.suppress(ClosedLogError, LogReplacedError, PoisonedLogError):
                 self.wait(self.written)  # an error was logged, and waiters were told
             # In a burst of async-mode puts each sync costs them a change of threads or two. So
             # they share one every few milliseconds; the first one after a pause is at once.

@@ -143,6 +143,13 @@ class LogFile:
             return False
         return True
 
+    def room(self) -> int:
+        """Bytes that are free beside it."""
+        try:
+            return self._disk.room(self._fd)
+        except OSError as error:
+            raise self._read_error(error, "for how much room there is") from error
+
     def network_file_system(self) -> str | None:
         return self._disk.network_file_system(self._fd)
 

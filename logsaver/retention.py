@@ -127,7 +127,7 @@ def expire(
     """What goes by the rule."""
     kept = {name: _within(ns, rule, now) for name, ns in thread.namespaces.items()}
     root = thread.namespaces.get("")
-    is_gone = not any(kept.values()) and (root is None or _is_finished(root, facts))
+    is_gone = not any(kept.values()) and root is not None and _is_finished(root, facts)
     if not is_gone:
         for name, ns in thread.namespaces.items():
             kept[name] = _with_sends(ns, kept[name] | set(ns.ids[-1:]), facts)

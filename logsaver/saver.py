@@ -11,6 +11,7 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -39,7 +40,7 @@ from logsaver.config import (
     waits_for_storage,
 )
 from logsaver.ending import Ending
-from logsaver.errors import ClosedLogError, InvalidInputError
+from logsaver.errors import ClosedLogError, InvalidInputError, LogKeyError
 from logsaver.listing import Selection, ThreadInfo, read_list, read_threads
 from logsaver.log import DEFAULT_CACHE_BYTES
 from logsaver.putting import Put, putting_writes
@@ -407,8 +408,9 @@ def _finish(upkeep: Upkeep, store: Store, fsync: FsyncPolicy) -> None:
     sync = fsync != "never"
     try:
         # What is not known to be safe cannot be told from a torn tail, so a seal is synced always.
-        sync |= store.seal()
-        if sync and store.is_dirty():
-            store.flush()
+        with suppress(LogKeyError):  # whoever gave it another key has synced all of it
+            sync |= store.seal()
+            if sync and store.is_dirty():
+                store.flush()
     finally:
         release_store(store, sync=sync)

@@ -93,13 +93,12 @@ class Namespace:
         twin.writes = {checkpoint_id: tasks.copy() for checkpoint_id, tasks in self.writes.items()}
         return twin
 
-    def offsets(self) -> Iterator[int]:
-        """Of the frames it refers to."""
+    def frames(self) -> Iterator[tuple[int, int]]:
+        """Offset and size of those it refers to."""
         for entry in chain(self.listed.values(), self.hidden.values()):
-            yield entry.offset
+            yield entry.offset, entry.size
         for checkpoint_id in self.writes:
-            for writes in self.writes_of(checkpoint_id):
-                yield writes.offset
+            yield from self.writes_of(checkpoint_id)
 
     def size(self) -> int:
         """Bytes of the frames it refers to. O(n)."""

@@ -26,6 +26,7 @@ from logsaver.cipher import Cipher
 from logsaver.compacting import Compacted, Progress
 from logsaver.detached import go_on_in_child
 from logsaver.errors import ClosedLogError, LogSaverError
+from logsaver.garbage import live_bytes
 from logsaver.index import Index
 from logsaver.log import Log
 from logsaver.logfile import LogFile
@@ -86,6 +87,7 @@ class Upkeep:
         self._thread: threading.Thread | None = None
         self._is_wanted = False  # one more look
         self._is_unfinished = False  # the work in the background
+        self._found_due: bool | None = None  # a compaction, if somebody has looked
         self._is_stopped = False
         self._paces: dict[Pace, bool] = {}  # of work under way: whether it is in the background
 
@@ -122,7 +124,9 @@ class Upkeep:
         try:
             while self._is_one_more_wanted():
                 self._let_go(pace)
-                if self.is_due():
+                self._found_due = None
+                self._found_due = self.is_due(pace)
+                if self._found_due:
                     self._compact(pace, None)
             self._is_unfinished = False
         except (StoppedError, ClosedLogError):
@@ -146,13 +150,18 @@ class Upkeep:
                 self._thread = None  # from here on a look starts another one
             return is_wanted
 
-    def is_due(self) -> bool:
-        """Whether a compaction is worth it. What copied threads share counts in each of them."""
-        with self._store.lock:
-            summaries = list(self._store.view().threads.overview().summaries.values())
-            size = self._store.size()
-        garbage = size - sum(summary.bytes for summary in summaries)
-        return garbage >= max(LEAST_GARBAGE, MOST_GARBAGE * size)
+    def is_due(self, pace: Pace | None = None) -> bool:
+        """Whether a compaction is worth it, and fits on the disk. Without a pace, at a glance."""
+        store = self._store
+        live, size = live_bytes(store, pace), store.size()
+        if size - live < max(LEAST_GARBAGE, MOST_GARBAGE * size):
+            return False
+        room = store.log.file.room()
+        if live < room:
+            return True
+        # It would fill the disk to the last byte, under the hands of those who put.
+        logger.info("%s: %d bytes are free, too few to compact it", store.path, room)
+        return False
 
     def wait(self) -> None:
         """Until the background has nothing more to do."""
@@ -176,6 +185,8 @@ class Upkeep:
             go_on_in_child(self._store.path)
 
     def _is_still_due(self) -> bool:
+        if self._found_due is not None:
+            return self._found_due
         try:
             return self.is_due()
         except LogSaverError:

@@ -463,8 +463,8 @@ MUTATIONS = [
     Mutation(
         "poison: coroutines that wait find out",
         "durability.py",
-        "            upto = self.synced if self.failure is None else sys.maxsize",
-        "            upto = self.synced",
+        "upto = sys.maxsize if is_over else self.synced",
+        "upto = self.synced",
         "test_disk_failures",
     ),
     Mutation(
@@ -1391,9 +1391,30 @@ MUTATIONS = [
     Mutation(
         "retention: an unfinished thread keeps its latest",
         "retention.py",
-        "(root is None or _is_finished(root, facts))",
+        "root is not None and _is_finished(root, facts)",
         "True",
         "test_upkeep",
+    ),
+    Mutation(
+        "upkeep: what copies share is counted once",
+        "garbage.py",
+        "again += size if offset in seen else 0",
+        "again += 0",
+        "test_upkeep",
+    ),
+    Mutation(
+        "upkeep: nothing is begun that does not fit",
+        "upkeep.py",
+        "        if live < room:",
+        "        if True:",
+        "test_upkeep",
+    ),
+    Mutation(
+        "close: no sync begins afterwards",
+        "durability.py",
+        "                    if self._is_stopped:\n                        raise",
+        "                    if False:\n                        raise",
+        "test_group_commit",
     ),
     Mutation(
         "retention: what a resume needs of other namespaces stays",

@@ -30,6 +30,7 @@ LAYERS = """
     saver
     thinning
     upkeep
+    garbage
     putting removing
     bases
     listing

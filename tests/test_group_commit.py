@@ -21,7 +21,7 @@ from langgraph.graph import StateGraph
 from simdisk import SimDisk
 from support import make_checkpoint, make_config, put
 
-from logsaver import LogSaver, LogSaverError, PoisonedLogError
+from logsaver import ClosedLogError, LogSaver, LogSaverError, PoisonedLogError
 
 LONG = 20.0  # seconds: how long to wait for what must happen
 SHORT = 0.15  # seconds: how long to watch that something does not happen
@@ -663,3 +663,37 @@ def test_a_put_during_the_last_sync_is_refused_or_permanent(disk, caplog, way, m
     else:
         assert isinstance(late.error, LogSaverError), repr(late.error)
     assert caplog.records == []
+
+
+def test_no_sync_begins_once_the_log_is_let_go_of(disk, saver):
+    """The flusher was awake already, for frames of another process: it would sync a closed file."""
+    put(saver)
+    committer = saver._store.log.committer
+    committer.written += 1
+    committer.stop()
+    before = disk.syncs
+    with pytest.raises(ClosedLogError):
+        committer.wait(committer.written)
+    committer.start()
+    eventually_ended(committer)
+    assert disk.syncs == before
+    assert committer.failure is None
+
+
+async def test_whoever_still_awaits_a_sync_at_the_end_is_told(disk, saver):
+    put(saver)
+    committer = saver._store.log.committer
+    committer.written += 1
+    committer.start = lambda: None  # a flusher that does not come to it
+    waiting = asyncio.create_task(committer.wait_async(committer.written))
+    await asyncio.sleep(0)
+    committer.stop()
+    with pytest.raises(ClosedLogError):
+        await asyncio.wait_for(waiting, 5)
+
+
+def eventually_ended(committer):
+    end = time.monotonic() + 10
+    while committer._flusher is not None and committer._flusher.is_alive():
+        assert time.monotonic() < end
+        time.sleep(0.01)

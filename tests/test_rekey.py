@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import random
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from peers import PeerError, peers
 from simdisk import Files, SimDisk
-from support import make_config, put
+from support import make_checkpoint, make_config, put
 from test_crashes import EVERY_KIND
 from typer.testing import CliRunner
 
@@ -350,3 +351,17 @@ def test_the_command_asks_for_the_key_that_an_encrypted_log_has_now(path, tmp_pa
     refused = command("rekey", path, "--new-key-file", two)
     assert refused.code == 2
     assert "--key-file" in refused.stderr
+
+
+def test_a_close_after_somebody_elses_rekey_is_a_close(path):
+    """What was put is in the new file, which was synced: there is nothing to tell."""
+    for _ in range(5):
+        saver = LogSaver(path, auto_compact=False)
+        for number in range(3):
+            config = make_config(__pregel_durability="async")
+            saver.put(config, make_checkpoint({"x": number}), {}, {})
+        rekey(path, None, NEW)
+        saver.close()
+        with LogSaver(path, serde=NEW) as again:
+            assert len(list(again.list(None))) == 3
+        os.unlink(path)

@@ -20,6 +20,7 @@ from support import id_of, ids, make_checkpoint, make_config, new_id, put, run_p
 from test_deleting import Journal, add, journal, journal_builder, run, states, thread
 
 from logsaver import InvalidInputError, LogSaver, Retention, detached, upkeep, verify
+from logsaver.disk import Disk
 from logsaver.durability import IDLE
 from logsaver.pace import SLICE, Pace
 
@@ -61,6 +62,40 @@ def test_a_log_with_little_garbage_is_left_alone(path):
         for number in range(3):
             saver.delete_thread(f"thread {number}")
         assert settled(saver)._store.log.header.generation == 0
+
+
+def test_what_copied_threads_share_is_counted_once(path):
+    """A few copies of one thread, which cost nothing, kept garbage from ever being seen."""
+    with LogSaver(path) as saver:
+        put(saver, "source", {"x": LARGE})
+        for number in range(5):
+            saver.copy_thread("source", f"copy {number}")
+        for number in range(6):
+            put(saver, f"thread {number}", {"x": LARGE})
+        for number in range(6):
+            saver.delete_thread(f"thread {number}")
+        put(saver, "another")
+        eventually(lambda: os.path.getsize(path) < 2 * len(LARGE))
+        found = saver.get_tuple(make_config("copy 3"))
+        assert found.checkpoint["channel_values"] == {"x": LARGE}
+
+
+def test_nothing_is_begun_that_would_fill_the_disk(path, monkeypatch, caplog):
+    caplog.set_level("INFO", "logsaver")
+    with LogSaver(path, auto_compact=False) as saver:
+        for number in range(8):
+            put(saver, f"thread {number}", {"x": LARGE})
+        saver.prune([f"thread {number}" for number in range(6)], strategy="delete")
+    size = os.path.getsize(path)
+    monkeypatch.setattr(Disk, "room", lambda disk, fd: 100_000)
+    with LogSaver(path) as saver:
+        settled(saver)
+    assert size <= os.path.getsize(path) < size + 1000
+    assert "100000 bytes are free, too few" in caplog.text
+    monkeypatch.undo()
+    with LogSaver(path) as saver:
+        settled(saver)
+    assert os.path.getsize(path) < 3 * len(LARGE)
 
 
 def test_a_small_log_starts_no_thread(path, monkeypatch):
