@@ -89,9 +89,8 @@ class Compacted(Copy):
             self._is_live_part_copied = True
         super().catch_up()
 
-    def hasten(self) -> None:
-        if self._pace is not None:
-            self._pace.hasten()
+    def hasten(self) -> bool:
+        return self._pace is not None and self._pace.hasten()
 
     def hurry(self) -> None:
         self._pace = None

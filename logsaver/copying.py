@@ -88,8 +88,9 @@ class Copy:
         self.catch_up()
         check_whole(self.source, self.position, end)
 
-    def hasten(self) -> None:
-        """Others append nearly as fast as this copies."""
+    def hasten(self) -> bool:
+        """Others append nearly as fast as this copies. False if it cannot be any faster."""
+        return False
 
     def hurry(self) -> None:
         """From here on others wait."""

@@ -43,10 +43,13 @@ class Pace:
         """Let the work end at its next step."""
         self._stop.set()
 
-    def hasten(self) -> None:
-        """The work does not get done beside the others: give it a larger share."""
+    def hasten(self) -> bool:
+        """The work does not get done beside the others: give it a larger share, if there is one."""
+        if self._pause == PAUSE:
+            return False
         self._slice = SLICE_IN_HASTE
         self._pause = self._pause / 4 if self._pause > SLICE_BESIDE_OTHERS else PAUSE
+        return True
 
     def __call__(self) -> None:
         now = time.monotonic()

@@ -81,8 +81,8 @@ def _rewrite(store: Store, key: Key | None, make: Make) -> bool:
             copy.catch_up()
             copy.sync()
             before, rest = rest, source.file.end() - copy.position
-            if rest > before // 4:
-                copy.hasten()
+            if rest > before // 4 and not copy.hasten():
+                break  # it does not get better by waiting
         copy.hurry()
         return store.waiting.insist(lambda: store.replace(copy, successor))
     finally:

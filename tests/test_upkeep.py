@@ -259,14 +259,11 @@ ONE_STEP = """
 
 @pytest.mark.skipif(os.name != "posix", reason="a detached process is started on POSIX only")
 def test_the_log_of_many_one_step_processes_stays_bounded(path):
-    sizes = []
-    for _ in range(12):
+    for _ in range(8):
         assert run_python(ONE_STEP, path, __file__).stdout == "done"
-        sizes.append(os.path.getsize(path))
-    # Without anything it would be 4.8 MB. What is due is more than half of it, and 1 MB.
+    # Without anything it would be 3.2 MB. What is due is more than half of it, and 1 MB.
     eventually(lambda: os.path.getsize(path) < 2_100_000)
     eventually(lambda: os.listdir(os.path.dirname(path)) == ["agent.log"])
-    assert max(sizes) < 4_000_000
     with LogSaver(path) as saver:
         assert len(list(saver.list(None))) == 1
     assert verify(path).ok
@@ -326,9 +323,11 @@ def test_the_pace_lets_others_in_and_ends_when_told(monkeypatch):
     share, count = work(0.01)
     assert share > 1
     assert count > 20
-    pace.hasten()
+    assert pace.hasten()
     position[0] = 2
     assert work(0.01)[0] < share / 2
+    assert pace.hasten()
+    assert not pace.hasten()
 
 
 # -- retention
