@@ -6,23 +6,21 @@
         print(copy(old, new))
 
 What a saver holds is read through `holdings`; how a checkpoint has to be put into the new one is
-decided in `refit`; both know nothing of each other. Here are the order, the going on after an
-interruption, and the check.
+decided in `refit`; both know nothing of each other. Which saver a name means is found in `savers`.
+Here are the order, the going on after an interruption, and the check.
 """
 
 from __future__ import annotations
 
 import copy as copying
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, writes_sort_key
-from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from logsaver.errors import LogOpenError, LogSaverError, NotALogError
+from logsaver.errors import LogSaverError
 from logsaver.holdings import (
     HeldWrite,
     Holdings,
@@ -37,17 +35,14 @@ from logsaver.holdings import (
 from logsaver.keeping import keeping, opened
 from logsaver.refit import Refit, batches, closed_up, difference, is_special, same
 from logsaver.saver import LogSaver
+from logsaver.savers import MigrationError, open_saver
+
+__all__ = ["CopyReport", "MigrationError", "Progress", "check_readable", "copy", "open_saver"]
 
 SAMPLE: Final = 4  # checkpoints of each thread that are compared, besides the latest ones
-SQLITE_SUFFIXES: Final = (".sqlite", ".sqlite3", ".db")
-POSTGRES_SCHEMES: Final = ("postgresql://", "postgres://")
 
 # Nobody waits for the single put: `copy` syncs after each thread. See `config.waits_for_storage`.
 _NO_WAIT: Final = {"__pregel_durability": "async"}
-
-
-class MigrationError(LogSaverError):
-    """Raised when something cannot be copied, or the copy is not what it should be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +120,28 @@ def copy(
             ),
         )
     return report
+
+
+def check_readable(source: BaseCheckpointSaver[Any], threads: Sequence[str] | None = None) -> None:
+    """Read one of the checkpoints that are to be copied: is the key there, and the right one?
+
+    Raises `MigrationError` if not. A thread that is not there is left for `copy` to tell.
+    """
+    (source,) = _building_nothing(source)
+    held = holdings_of(source)
+    known = held.threads()
+    for thread_id in [name for name in known if threads is None or name in threads][:1]:
+        places = sorted(held.checkpoints(thread_id))
+        try:
+            for place in places[:1]:
+                held.read(thread_id, place)
+        except LogSaverError as error:
+            raise MigrationError(str(error)) from error
+        except Exception as error:  # whatever a cipher or a serializer raises
+            raise MigrationError(
+                f"thread {thread_id!r} cannot be read by {type(source).__name__} "
+                f"({type(error).__name__}: {error}); nothing was copied"
+            ) from error
 
 
 def _building_nothing(
@@ -350,94 +367,3 @@ def sample(places: Sequence[Place]) -> list[Place]:
     root = [place for place in places if not place.ns]
     steps = {places[len(places) * number // SAMPLE] for number in range(SAMPLE)}
     return sorted({*steps, places[-1], *root[-1:]})
-
-
-# -- by name
-
-
-@contextmanager
-def open_saver(
-    place: str | os.PathLike[str],
-    *,
-    write: bool = False,
-    serde: SerializerProtocol | None = None,
-) -> Iterator[BaseCheckpointSaver[Any]]:
-    """The saver behind a path or a `postgresql://` URL.
-
-    A file that is there is recognised by its content; one to be made, by its name: `.sqlite`,
-    `.sqlite3` and `.db` are SQLite, everything else is a log. Without `write` nothing is made or
-    changed.
-    """
-    name = os.fspath(place)
-    if name.startswith(POSTGRES_SCHEMES):
-        with _open_postgres(name, write, serde) as saver:
-            yield saver
-        return
-    is_there = os.path.exists(name) and os.path.getsize(name) > 0
-    if not is_there and not write:
-        raise MigrationError(f"{name}: there is no such file, or it is empty")
-    if not is_there and name.endswith(SQLITE_SUFFIXES):
-        with _open_sqlite(name, write, serde) as saver:
-            yield saver
-        return
-    try:
-        log = LogSaver(name, read_only=not write, serde=serde)
-    except NotALogError:
-        with _open_sqlite(name, write, serde) as saver:
-            yield saver
-        return
-    except LogOpenError as error:
-        raise MigrationError(str(error)) from error
-    with log:
-        yield log
-
-
-@contextmanager
-def _open_sqlite(
-    path: str, write: bool, serde: SerializerProtocol | None
-) -> Iterator[BaseCheckpointSaver[Any]]:
-    import sqlite3  # noqa: PLC0415 - may be missing from a Python
-    from urllib.parse import quote  # noqa: PLC0415 - only here
-
-    try:
-        from langgraph.checkpoint.sqlite import SqliteSaver  # noqa: PLC0415 - may be missing
-    except ModuleNotFoundError as error:
-        raise MigrationError("this needs: pip install langgraph-checkpoint-sqlite") from error
-    url = f"file:{quote(os.path.abspath(path))}?mode={'rwc' if write else 'ro'}"
-    try:
-        connection = sqlite3.connect(url, uri=True, check_same_thread=False)
-    except sqlite3.Error as error:
-        raise MigrationError(f"{path}: {error}") from error
-    with closing(connection):
-        try:
-            tables = {
-                row[0] for row in connection.execute("SELECT name FROM sqlite_master").fetchall()
-            }
-            if tables and "checkpoints" not in tables:
-                raise MigrationError(f"{path}: a database without LangGraph's checkpoints in it")
-            if write:
-                # One sync at the end, when the last connection closes, is enough.
-                connection.execute("PRAGMA synchronous = NORMAL")
-        except sqlite3.DatabaseError as error:
-            raise MigrationError(f"{path}: neither a log nor SQLite ({error})") from error
-        yield SqliteSaver(connection, serde=serde)
-
-
-@contextmanager
-def _open_postgres(
-    url: str, write: bool, serde: SerializerProtocol | None
-) -> Iterator[BaseCheckpointSaver[Any]]:
-    try:
-        from langgraph.checkpoint.postgres import PostgresSaver  # noqa: PLC0415 - may be missing
-    except ImportError as error:  # of it, or of the library that psycopg works with
-        raise MigrationError('this needs: pip install "logsaver[postgres]"') from error
-    with ExitStack() as stack:
-        try:
-            saver = stack.enter_context(PostgresSaver.from_conn_string(url))
-            if write:
-                saver.setup()
-        except Exception as error:  # psycopg's own, which is not to be imported here
-            raise MigrationError(f"PostgreSQL: {error}") from error
-        if serde is not None:
-            saver.serde = serde
-        yield saver

@@ -22,7 +22,7 @@ LAYERS = """
     __main__
     cli
     migrate
-    refit
+    savers refit
     holdings
     __init__
     inspecting

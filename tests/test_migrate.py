@@ -32,6 +32,7 @@ from typer.testing import CliRunner
 
 from logsaver import LogSaver
 from logsaver.cli.app import app
+from logsaver.cli.opening import read_key, serializers
 from logsaver.holdings import Place, Slot, holdings_of
 from logsaver.keeping import Kept, keeping
 from logsaver.migrate import CopyReport, MigrationError, copy, open_saver, parents_first
@@ -660,17 +661,71 @@ def test_the_command_copies_encrypted_values_with_the_key(tmp_path):
         put(old, "t", {"text": "a secret"})
     places = [str(tmp_path / "old.sqlite"), str(tmp_path / "new.log")]
     result = CliRunner().invoke(app, ["migrate", *places])
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "it is encrypted, and no key was given" in result.stderr
-    # What was made without a key is in clear, and stays so.
-    result = CliRunner().invoke(app, ["migrate", *places, "--key-file", str(key_file)])
-    assert "the log is not encrypted" in result.stderr
-    (tmp_path / "new.log").unlink()
+    (tmp_path / "wrong").write_bytes(b"another key 1234")
+    result = CliRunner().invoke(app, ["migrate", *places, "--key-file", str(tmp_path / "wrong")])
+    assert result.exit_code == 2
+    assert "--key-file" in result.stderr
+    # Neither left an empty target, in clear or with the wrong key, in the way of the right one.
+    assert not (tmp_path / "new.log").exists()
     result = CliRunner().invoke(app, ["migrate", *places, "--key-file", str(key_file)])
     assert result.exit_code == 0, result.output
     assert b"secret" not in (tmp_path / "new.log").read_bytes()
     with LogSaver(places[1], serde=serde) as new:
         assert new.get_tuple(THREAD).checkpoint["channel_values"] == {"text": "a secret"}
+
+
+@pytest.mark.parametrize("cipher", ["aes", "aes256gcm"])
+def test_the_command_finds_the_cipher_of_a_database(cipher, tmp_path):
+    """It tried the first one only, since a database shows its cipher no sooner than in a value."""
+    (tmp_path / "key").write_bytes(b"0123456789abcdef")
+    serde = serializers(read_key(tmp_path / "key"), [cipher])[0]
+    with open_saver(tmp_path / "old.sqlite", write=True, serde=serde) as old:
+        put(old, "t", {"text": "a secret"})
+    places = [str(tmp_path / "old.sqlite"), str(tmp_path / "new.log")]
+    command = ["migrate", *places, "--key-file", str(tmp_path / "key")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "1 checkpoint was there already" in CliRunner().invoke(app, command).stdout
+
+
+@pytest.mark.parametrize("name", ["new.log", "new.sqlite"])
+def test_a_target_that_was_made_and_got_nothing_is_removed(name, tmp_path):
+    with LogSaver(tmp_path / "old.log") as old:
+        some_thread(old)
+    command = ["migrate", str(tmp_path / "old.log"), str(tmp_path / name), "--thread"]
+    result = CliRunner().invoke(app, [*command, "nobody"])
+    assert result.exit_code == 1
+    assert "no thread 'nobody'" in result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old.log"]
+    # One that was there, or that has got something, stays.
+    with open_saver(tmp_path / name, write=True):
+        pass
+    assert CliRunner().invoke(app, [*command, "nobody"]).exit_code == 1
+    assert (tmp_path / name).exists()
+    (tmp_path / name).unlink()
+    with suppress(KeyError), open_saver(tmp_path / name, write=True) as new:
+        put(new, "t", {"text": "kept"})
+        raise KeyError
+    with open_saver(tmp_path / name) as new:
+        assert holdings_of(new).threads() == ["t"]
+
+
+def test_a_new_database_is_for_its_owner_only_as_a_log_is(tmp_path):
+    with open_saver(tmp_path / "new.sqlite", write=True) as new:
+        put(new)
+        files = list(tmp_path.iterdir())
+        assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+
+
+def test_the_command_refuses_to_copy_a_file_onto_itself(tmp_path):
+    with LogSaver(tmp_path / "a.log") as saver:
+        some_thread(saver)
+    (tmp_path / "b.log").symlink_to(tmp_path / "a.log")
+    result = CliRunner().invoke(app, ["migrate", str(tmp_path / "a.log"), str(tmp_path / "b.log")])
+    assert result.exit_code == 2
+    assert "same file" in result.stderr
 
 
 def test_the_command_says_where_the_key_of_an_encrypted_log_is_taken_from(tmp_path):

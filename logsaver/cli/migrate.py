@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
@@ -22,7 +23,7 @@ from logsaver.cli.opening import (
 from logsaver.cli.options import CANNOT_START, AsJson, KeyFile
 from logsaver.cli.output import console, count, print_json
 from logsaver.cli.progress import Advance, progress_bar
-from logsaver.migrate import CopyReport, MigrationError, copy, open_saver
+from logsaver.migrate import CopyReport, MigrationError, check_readable, copy, open_saver
 from logsaver.migrate import Progress as HowFar
 
 
@@ -59,9 +60,10 @@ def migrate(
     copy up to date. With a key, encrypted values are read with it, and the copy is encrypted.
     """
     with telling_errors():
+        _check_two(source, target)
         with_key = serializers(read_key(key_file))
         with ExitStack() as stack, progress_bar("copying", "checkpoints") as advance:
-            old = _open(stack, source, [*with_key, *serializers(None)])
+            old = _open_source(stack, source, [*with_key, *serializers(None)], thread)
             new = _open(stack, target, with_key, write=True)
             try:
                 report = copy(old, new, threads=thread, progress=_counting(advance))
@@ -71,6 +73,35 @@ def migrate(
         print_json(asdict(report))
     else:
         _print(report)
+
+
+def _check_two(source: str, target: str) -> None:
+    with suppress(OSError):  # of these there are not two files yet, or they are URLs
+        if os.path.samefile(source, target):
+            raise StopError(f"{source} and {target} are the same file", CANNOT_START)
+    if source == target:
+        raise StopError(f"{source} is the source and the target", CANNOT_START)
+
+
+def _open_source(
+    stack: ExitStack, name: str, serdes: list[SerializerProtocol], threads: list[str] | None
+) -> BaseCheckpointSaver[Any]:
+    """With the first serializer that can read what is there; looked for before a target is made.
+
+    The values of a database may be encrypted too, which shows only when one of them is read.
+    """
+    failures: list[MigrationError] = []
+    for number in range(len(serdes)):
+        with ExitStack() as attempt:
+            saver = _open(attempt, name, serdes[number:])
+            try:
+                check_readable(saver, threads)
+            except MigrationError as error:
+                failures.append(error)
+                continue
+            stack.enter_context(attempt.pop_all())
+            return saver
+    raise StopError(f"{name}: {failures[0]}. {WHERE_KEYS_ARE}", CANNOT_START) from failures[0]
 
 
 def _open(
@@ -102,7 +133,8 @@ def _print(report: CopyReport) -> None:
     out = console()
     out.print(
         f"{count(report.threads, 'thread')}: {count(report.checkpoints, 'checkpoint')} and "
-        f"{count(report.writes, 'write')} copied, {report.skipped:,} checkpoints were there already"
+        f"{count(report.writes, 'write')} copied, "
+        f"{count(report.skipped, 'checkpoint was', 'checkpoints were')} there already"
     )
     out.print(f"{count(report.checked, 'checkpoint')} read back from both and found equal")
     if report.renamed:
