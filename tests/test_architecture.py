@@ -25,7 +25,7 @@ LAYERS = """
     savers refit
     holdings
     __init__
-    inspecting
+    arriving inspecting
     tidying
     saver
     thinning
@@ -91,7 +91,7 @@ HELPERS = {
     "surrogates": ({"codec", "putting"}, "value"),
 }
 MAX_LINES = 500
-PUBLIC_MODULES = {"__init__", "migrate"}
+PUBLIC_MODULES = {"__init__", "arriving", "migrate"}
 
 # `os` without a file being touched.
 HARMLESS = {

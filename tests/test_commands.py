@@ -22,11 +22,12 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Command
 from rich.cells import cell_len
-from support import VOUCH, put
+from support import VOUCH, new_id, put
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from logsaver import LogSaver, StoredCheckpoint, restore, stored, usage
+from logsaver.arriving import Arrivals
 from logsaver.cli.app import app
 
 KEY = b"0123456789abcdef"
@@ -117,6 +118,7 @@ def test_history_draws_forks_and_says_what_comes_next(log):
     assert [line[:2] for line in lines[1:-1]] == ["● ", "● ", "● ", "├─", "│ ", "● ", "● ", "● "]
     assert "→ review asks: good? (answered)" in lines[3]
     assert lines[1].split()[2:4] == ["-1", "input"]
+    assert rows[0]["step"] == -1
     assert all(row["bytes"] > 0 for row in rows)
 
 
@@ -211,9 +213,40 @@ def test_tail_follows_another_process_until_ctrl_c(own):
         finally:
             process.kill()
     reading.join()
-    steps = [int(json.loads(line)["step"]) for line in seen]
+    steps = [json.loads(line)["step"] for line in seen]
     assert len(steps) >= 3
     assert steps == list(range(steps[0], steps[0] + len(steps)))  # none twice, none left out
+
+
+def test_a_checkpoint_arrives_however_old_its_id_is(tmp_path):
+    """Tail went by ids: one made long before it was stored, behind 50 later ones, never came."""
+    with LogSaver(tmp_path / "a.log") as saver:
+        put(saver, "there already")
+        held_up = new_id()
+        arrivals = Arrivals(saver)
+        assert list(arrivals) == []
+        for number in range(60):
+            put(saver, "busy", {"n": number})
+        assert len(list(arrivals)) == 60
+        put(saver, "slow", checkpoint_id=held_up)
+        assert [key.checkpoint_id for key in arrivals] == [held_up]
+        assert list(arrivals) == []
+
+
+def test_nothing_that_arrives_is_lost_over_a_compaction(tmp_path):
+    with LogSaver(tmp_path / "a.log") as writer:
+        put(writer, "gone", {"text": "x" * 10_000})
+        put(writer, "kept")
+        with LogSaver(tmp_path / "a.log", read_only=True) as reader:
+            arrivals = Arrivals(reader)
+            put(writer, "before")
+            writer.delete_thread("gone")
+            writer.compact()
+            put(writer, "after")
+            put(writer, "after")
+            assert [key.thread_id for key in arrivals] == ["before", "after", "after"]
+            put(writer, "later")
+            assert [key.thread_id for key in arrivals] == ["later"]
 
 
 def test_what_cannot_be_decoded_is_shown_raw(log, tmp_path):

@@ -14,7 +14,7 @@ from logsaver.cli.opening import StopError, open_log
 from logsaver.cli.options import AsJson, KeyFile, Log, Thread
 from logsaver.cli.output import console, count, one_line, print_columns, print_json, size
 from logsaver.cli.text import plain, summary
-from logsaver.cli.view import View, config_of, short_ids, views
+from logsaver.cli.view import View, config_of, short_ids, step_told, views
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Row:
     checkpoint_id: str
     parent_id: str | None
     checkpoint_ns: str
-    step: str
+    step: Any
     source: str
     bytes: int
     next: list[str]
@@ -84,7 +84,7 @@ def _print_tree(out: Console, ns: str, rows: Sequence[Row]) -> None:
     table = [
         (
             mark + names[name],
-            by_id[name].step,
+            step_told(by_id[name].step),
             by_id[name].source,
             size(by_id[name].bytes),
             what_next(by_id[name]),

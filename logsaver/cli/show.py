@@ -14,7 +14,7 @@ from logsaver.cli.opening import StopError, open_log
 from logsaver.cli.options import AsJson, KeyFile, Log, Thread
 from logsaver.cli.output import console, one_line, print_json, size
 from logsaver.cli.text import is_conversation, plain, print_lines, readable, text_width
-from logsaver.cli.view import LATEST, View, config_of, find_view, is_internal
+from logsaver.cli.view import LATEST, View, config_of, find_view, is_internal, step_told
 
 
 def show(
@@ -98,7 +98,7 @@ def _print_head(out: Console, view: View) -> None:
     out.print(f"{one_line(found.thread_id)}  {found.checkpoint_id}", style="bold", markup=False)
     facts = {
         "when": str(view.body.get("ts", "?")),
-        "step": f"{view.step}, {view.source}",
+        "step": f"{step_told(view.step)}, {view.source}",
         "next": what_next(row_of(view)),
     }
     for name, fact in facts.items():

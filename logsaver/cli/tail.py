@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -12,15 +11,15 @@ from rich.console import Console
 from rich.text import Text
 
 from logsaver import LogSaver
+from logsaver.arriving import Arrivals
 from logsaver.cli.history import row_of, what_next
 from logsaver.cli.opening import open_log
 from logsaver.cli.options import AsJson, KeyFile, Log
 from logsaver.cli.output import console, fit, one_line, print_json_line, size, width_of
 from logsaver.cli.text import plain
-from logsaver.cli.view import View, config_of, views
+from logsaver.cli.view import View, config_of, step_told, views
 
 POLL: Final = 0.2  # seconds
-OVERLAP: Final = 50  # processes that write at the same time make ids that are not quite in order
 
 
 def tail(
@@ -37,44 +36,38 @@ def tail(
     """Show the newest checkpoints of all threads, and with -f new ones as they arrive."""
     out = console()
     with open_log(log, key_file) as saver:
-        seen: set[tuple[str, str, str]] = set()
-        for view in _newest(saver, seen, lines):
+        arrivals = Arrivals(saver)
+        newest = _newest(saver, lines)
+        for view in newest:
             _print(out, view, as_json=as_json)
         if not follow:
             return
-        _newest(saver, seen, OVERLAP)  # what there is already is not new
-        end = saver.stats().bytes
+        shown = {_name(view) for view in newest}
         try:
             while True:
+                for checkpoint_id, thread_id, ns in arrivals:
+                    for view in views(saver, config_of(thread_id, ns, checkpoint_id)):
+                        if _name(view) not in shown:
+                            _print(out, view, as_json=as_json)
+                shown.clear()  # only what came while the first ones were looked for is in both
                 time.sleep(POLL)
-                now = saver.stats().bytes
-                if now != end:
-                    end = now
-                    for view in _newest(saver, seen, None):
-                        _print(out, view, as_json=as_json)
         except KeyboardInterrupt:  # the way to end it
             return
 
 
-def _newest(saver: LogSaver, seen: set[tuple[str, str, str]], limit: int | None) -> list[View]:
-    """Checkpoints that were not seen yet, oldest first; those far back count as seen."""
-    found, known = [], 0
-    for key in _keys(saver, limit):
-        if key in seen:
-            known += 1
-            if known >= OVERLAP:
-                break
-            continue
-        seen.add(key)
-        thread_id, ns, checkpoint_id = key
-        found += list(views(saver, config_of(thread_id, ns, checkpoint_id)))
+def _newest(saver: LogSaver, limit: int) -> list[View]:
+    """Oldest first."""
+    found: list[View] = []
+    for item in saver.list(None, limit=limit):
+        names = item.config["configurable"]
+        key = names["thread_id"], names["checkpoint_ns"], names["checkpoint_id"]
+        found += views(saver, config_of(*key))
     return found[::-1]
 
 
-def _keys(saver: LogSaver, limit: int | None) -> Iterator[tuple[str, str, str]]:
-    for item in saver.list(None, limit=limit):
-        names = item.config["configurable"]
-        yield names["thread_id"], names["checkpoint_ns"], names["checkpoint_id"]
+def _name(view: View) -> tuple[str, str, str]:
+    found = view.stored
+    return found.thread_id, found.checkpoint_ns, found.checkpoint_id
 
 
 def _print(out: Console, view: View, *, as_json: bool) -> None:
@@ -99,7 +92,7 @@ def _print(out: Console, view: View, *, as_json: bool) -> None:
     line = Text(_clock(view.body.get("ts")), style="dim")
     room = 24 if width is None or width < 120 else 44
     line.append(f"  {fit(where, room) if width else where:{room}}", style="cyan")
-    line.append(f"  step {view.step:>3} {view.source:6} {size(found.bytes):>8}")
+    line.append(f"  step {step_told(view.step):>3} {view.source:6} {size(found.bytes):>8}")
     rest = "  " + what_next(row)
     line.append(rest if width is None else fit(rest, max(10, width - line.cell_len)))
     out.print(line, soft_wrap=True)

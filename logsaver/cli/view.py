@@ -91,8 +91,9 @@ class View:
         return {name: value for name, value in self.values.items() if not is_internal(name)}
 
     @property
-    def step(self) -> str:
-        return str(self.metadata.get("step", "?"))
+    def step(self) -> Any:
+        """A number; None if it is not known."""
+        return self.metadata.get("step")
 
     @property
     def source(self) -> str:
@@ -152,6 +153,10 @@ class View:
     def finished_tasks(self) -> set[str]:
         special = {_INTERRUPT, _ERROR, _RESUME}
         return {write.task_id for write in self.stored.writes if write.channel not in special}
+
+
+def step_told(step: Any) -> str:
+    return "?" if step is None else str(step)
 
 
 def is_internal(channel: str) -> bool:
