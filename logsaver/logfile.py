@@ -247,7 +247,7 @@ def _why_not_opened(path: str, error: OSError, *, read_only: bool) -> str:
         home = "; for your home directory use os.path.expanduser" if "/~" in directory else ""
         return f"the directory {directory} does not exist; create it first{home}"
     if isinstance(error, FileNotFoundError) and read_only:
-        return "there is no such file, and a read-only open does not create one"
+        return "there is no such file"
     if isinstance(error, FileNotFoundError):
         return f"no file can be made in {directory}; give a path in another directory"
     if isinstance(error, PermissionError):

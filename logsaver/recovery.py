@@ -46,7 +46,7 @@ CHUNK: Final = 1 << 20
 HINTS: Final = (Kind.SEAL, Kind.SEAL_PART)
 SQLITE_MAGIC: Final = b"SQLite format 3\0"
 SQLITE_HINT: Final = (
-    "it is an SQLite database, for example of SqliteSaver, which logsaver does not read yet"
+    "it is an SQLite database; if it is SqliteSaver's, `logsaver migrate` copies it into a log"
 )
 
 logger = logging.getLogger("logsaver")
@@ -63,8 +63,7 @@ def read_header(file: LogFile) -> FileHeader:
         what = SQLITE_HINT if start.startswith(SQLITE_MAGIC) else str(error)
         raise NotALogError(
             file.path,
-            f"this is not a logsaver log ({what}); it was left untouched; give the path of a log, "
-            "or of a file that does not exist yet",
+            f"this is not a logsaver log ({what}); it was left untouched; give the path of a log",
         ) from error
     except NewerFormatError as error:
         raise UnsupportedFormatError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -175,6 +176,21 @@ def test_the_demo_leaves_the_comparison_out_without_sqlite(tmp_path):
     assert process.returncode == 0, process.stderr
     assert "this run" in process.stdout
     assert "SqliteSaver" not in process.stdout
+
+
+def test_the_commands_at_the_end_of_the_demo_can_be_pasted(demo):
+    """They began with `logsaver`, which is not found where no environment is activated."""
+    commands = demo.output.partition("Look around in it:\n")[2].partition("or from")[0]
+    for line in commands.splitlines():
+        process = subprocess.run(
+            shlex.split(line),
+            check=True,
+            capture_output=True,
+            cwd=demo.path.parent,
+            env={"PATH": ""},
+        )
+        assert process.stdout
+    assert len(commands.splitlines()) == 3
 
 
 def test_the_snippet_at_the_end_of_the_demo_runs(demo):

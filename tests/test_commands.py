@@ -14,6 +14,7 @@ import sys
 import termios
 import threading
 import time
+from datetime import datetime, timezone
 
 import pytest
 from graphs import THREAD, approval
@@ -29,6 +30,7 @@ from typer.testing import CliRunner
 from logsaver import LogSaver, StoredCheckpoint, restore, stored, usage
 from logsaver.arriving import Arrivals
 from logsaver.cli.app import app
+from logsaver.cli.output import clock, moment
 
 KEY = b"0123456789abcdef"
 ESCAPE = "\x1b"
@@ -435,6 +437,38 @@ def test_verify_and_repair(own, tmp_path):
     assert own.read_bytes() == data
     assert run_json("verify", tmp_path / "new.log")["ok"] is True
     assert "exists" in run("repair", own, tmp_path / "new.log", code=2)
+
+
+def test_a_missing_file_and_one_that_is_no_log_are_told_in_the_terms_of_a_command(tmp_path):
+    notes = tmp_path / "notes.txt"
+    notes.write_text("not a log\n" * 100)
+    for command in ("threads", "tail", "stats"):
+        told = run(command, tmp_path / "no.log", code=2)
+        assert told == f"logsaver: {tmp_path / 'no.log'}: there is no such file\n"
+        told = run(command, notes, code=2)
+        assert "this is not a logsaver log" in told
+        assert "does not exist yet" not in told
+    for content in (b"not a log\n", b"", b"\xff\n", b"[]\n"):
+        notes.write_bytes(content)
+        told = run("import", tmp_path / "new.log", notes, code=1)
+        assert "not what logsaver export writes" in told
+        assert "line 1" not in told
+    assert not (tmp_path / "new.log").exists()
+
+
+def test_times_are_told_in_one_way(tmp_path):
+    now = datetime.now(timezone.utc)
+    with LogSaver(tmp_path / "a.log") as saver:
+        put(saver, "old", {"n": 1})
+        put(saver, "new", {"n": 1}, ts=now.isoformat())
+    then = moment(datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc))
+    assert then.endswith(datetime(2026, 1, 2).astimezone().strftime(" %Z"))
+    path = tmp_path / "a.log"
+    assert then in run("show", path, "old")
+    old, new = run("tail", path).splitlines()
+    assert old.startswith(then[:16] + "  old")
+    assert new.startswith(clock(now))
+    assert re.search(r"\d\d:\d\d:\d\d \w+ ", run("threads", path))
 
 
 # -- moving

@@ -343,6 +343,21 @@ def test_the_command_keeps_the_cipher_of_a_log_whose_key_it_changes(path, tmp_pa
     LogSaver(path, serde=EncryptedSerializer(AesGcmCipher(b"2" * 32))).close()
 
 
+def test_the_command_changes_the_cipher_alone(path, tmp_path):
+    """It wanted a new key for that."""
+    one = tmp_path / "one"
+    one.write_bytes(b"1" * 32)
+    LogSaver(path).close()
+    assert command("rekey", path, "--new-key-file", one).code == 0
+    changed = command("rekey", path, "--key-file", one, "--cipher", "aes256gcm", "--json")
+    assert '"cipher": "aes256gcm"' in changed.stdout
+    LogSaver(path, serde=EncryptedSerializer(AesGcmCipher(b"1" * 32))).close()
+    back = command("rekey", path, "--cipher", "aes", LANGGRAPH_AES_KEY="1" * 32)
+    assert back.code == 0, back.stderr
+    # The same key and the same cipher would be no change.
+    assert command("rekey", path, "--key-file", one, "--cipher", "aes").code == 2
+
+
 def test_the_command_asks_for_the_key_that_an_encrypted_log_has_now(path, tmp_path):
     """It complained of a serializer that nobody had given."""
     two = tmp_path / "two"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -82,6 +83,15 @@ def demo(
     except (DemoFailedError, LogSaverError) as error:
         typer.echo(f"logsaver demo failed: {error}", err=True)
         raise typer.Exit(FAILED) from error
+
+
+def _this_command() -> str:
+    """How to call it again: it may not be on the PATH."""
+    started = sys.argv[0]
+    if Path(started).name == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m logsaver"
+    name = Path(started).name
+    return name if shutil.which(name) == started else shlex.quote(started)
 
 
 # -- before the story
@@ -254,7 +264,8 @@ class _Story:
         self._say("Look around in it:")
         log = shlex.quote(str(self._path))
         for command in (f"history {log} {THREAD}", f"show {log} {THREAD}", f"stats {log}"):
-            self._console.print("    logsaver " + escape(command), soft_wrap=True)
+            line = f"    {_this_command()} {command}"
+            self._console.print(escape(line), soft_wrap=True)
         self._say("or from Python:")
         for line in (
             "from logsaver import LogSaver",

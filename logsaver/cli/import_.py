@@ -34,7 +34,7 @@ def import_(
     """
     with telling_errors(), _source(file) as source:
         try:
-            threads = threads_of(source.readline().decode())
+            threads = threads_of(source.readline().decode(errors="replace"))
             with make_saver(log, key_file, read_only=False) as saver:
                 _check_new(saver, threads)
                 with progress_bar("importing") as advance:

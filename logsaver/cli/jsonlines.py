@@ -93,9 +93,12 @@ def _pair(value: StoredValue) -> list[str]:
 
 def threads_of(first_line: str) -> list[str]:
     """The threads that an export holds, from its first line."""
-    head = _parsed(first_line, 1)
+    try:
+        head = _parsed(first_line, 1)
+    except BadExportError:
+        head = {}
     if head.get("logsaver_export") != VERSION or not isinstance(head.get("threads"), list):
-        raise BadExportError("line 1: this is no export of this version of logsaver")
+        raise BadExportError("this is not what logsaver export writes, or a later version wrote it")
     return [str(name) for name in head["threads"]]
 
 

@@ -69,7 +69,7 @@ def _stop(message: str, code: int, cause: Exception) -> None:
 def open_log(path: Path, key_file: Path | None, *, to_write: bool = False) -> Iterator[LogSaver]:
     """The log at `path`, read-only unless told otherwise. A missing one is not made."""
     with telling_errors():
-        if to_write and not path.exists():
+        if not path.exists():
             raise StopError(f"{path}: there is no such file", CANNOT_START)
         with make_saver(path, key_file, read_only=not to_write) as saver:
             yield saver

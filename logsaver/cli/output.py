@@ -51,7 +51,14 @@ def size(count: float) -> str:
 
 def moment(time: datetime) -> str:
     """A time in the reader's zone, to the second."""
-    return time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return time.astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+
+
+def clock(time: datetime) -> str:
+    """The same, for a narrow column: the time of today, or the date as well."""
+    here = time.astimezone()
+    is_today = here.date() == datetime.now(timezone.utc).astimezone().date()
+    return here.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M")
 
 
 def ago(time: datetime) -> str:

@@ -66,7 +66,10 @@ def rekey(
             raise StopError(f"{log}: the log is not encrypted")
         old = _old_serializer(log, key_file) if is_encrypted else None
         name = None if decrypt else cipher.value if cipher else _cipher_of(old)
-        new = _new_serializer(new_key_file, name, is_encrypted=is_encrypted) if name else None
+        needs_key = is_encrypted
+        if is_encrypted and new_key_file is None and name != _cipher_of(old):
+            new_key_file, needs_key = key_file, False  # another cipher with the key it has
+        new = _new_serializer(new_key_file, name, needs_key=needs_key) if name else None
         confirm([_warning(log, decrypt=decrypt)], yes=yes)
         logsaver.rekey(log, old, new)
     if as_json:
@@ -108,9 +111,9 @@ def _cipher_of(old: SerializerProtocol | None) -> str:
 
 
 def _new_serializer(
-    new_key_file: Path | None, cipher: str, *, is_encrypted: bool
+    new_key_file: Path | None, cipher: str, *, needs_key: bool
 ) -> SerializerProtocol:
-    if is_encrypted and new_key_file is None:
+    if needs_key and new_key_file is None:
         raise StopError("give the new key with --new-key-file, or --decrypt", CANNOT_START)
     key = read_key(new_key_file)
     if key is None:

@@ -12,7 +12,7 @@ from logsaver import LogSaver
 from logsaver.cli.history import row_of, what_next
 from logsaver.cli.opening import StopError, open_log
 from logsaver.cli.options import AsJson, KeyFile, Log, Thread
-from logsaver.cli.output import console, one_line, print_json, size
+from logsaver.cli.output import console, moment, one_line, print_json, size
 from logsaver.cli.text import is_conversation, plain, print_lines, readable, text_width
 from logsaver.cli.view import LATEST, View, config_of, find_view, is_internal, step_told
 
@@ -97,7 +97,7 @@ def _print_head(out: Console, view: View) -> None:
     found = view.stored
     out.print(f"{one_line(found.thread_id)}  {found.checkpoint_id}", style="bold", markup=False)
     facts = {
-        "when": str(view.body.get("ts", "?")),
+        "when": moment(view.time) if view.time else "?",
         "step": f"{step_told(view.step)}, {view.source}",
         "next": what_next(row_of(view)),
     }

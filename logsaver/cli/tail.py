@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from typing import Annotated, Any, Final
 
 import typer
@@ -15,7 +14,7 @@ from logsaver.arriving import Arrivals
 from logsaver.cli.history import row_of, what_next
 from logsaver.cli.opening import open_log
 from logsaver.cli.options import AsJson, KeyFile, Log
-from logsaver.cli.output import console, fit, one_line, print_json_line, size, width_of
+from logsaver.cli.output import clock, console, fit, one_line, print_json_line, size, width_of
 from logsaver.cli.text import plain
 from logsaver.cli.view import View, config_of, step_told, views
 
@@ -89,18 +88,10 @@ def _print(out: Console, view: View, *, as_json: bool) -> None:
         return
     width = width_of(out)
     where = one_line(found.thread_id + (f" / {found.checkpoint_ns}" if found.checkpoint_ns else ""))
-    line = Text(_clock(view.body.get("ts")), style="dim")
+    line = Text(clock(view.time) if view.time else "--:--:--", style="dim")
     room = 24 if width is None or width < 120 else 44
     line.append(f"  {fit(where, room) if width else where:{room}}", style="cyan")
     line.append(f"  step {step_told(view.step):>3} {view.source:6} {size(found.bytes):>8}")
     rest = "  " + what_next(row)
     line.append(rest if width is None else fit(rest, max(10, width - line.cell_len)))
     out.print(line, soft_wrap=True)
-
-
-def _clock(timestamp: Any) -> str:
-    try:
-        moment = datetime.fromisoformat(str(timestamp).replace("Z", "+00:00"))
-    except ValueError:
-        return "--:--:--"
-    return moment.astimezone().strftime("%H:%M:%S")

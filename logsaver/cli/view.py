@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -89,6 +90,14 @@ class View:
     def state(self) -> dict[str, Any]:
         """The channels that are the graph's state."""
         return {name: value for name, value in self.values.items() if not is_internal(name)}
+
+    @property
+    def time(self) -> datetime | None:
+        """When it was made; None if it does not say."""
+        try:
+            return datetime.fromisoformat(str(self.body.get("ts")).replace("Z", "+00:00"))
+        except ValueError:
+            return None
 
     @property
     def step(self) -> Any:
