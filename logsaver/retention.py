@@ -84,6 +84,8 @@ class Retention:
                 "everything there is delete_thread"
             )
         age: object = self.max_age
+        if number is None and age is None:
+            raise InvalidInputError("a Retention needs a rule: pass keep_last, max_age or both")
         if age is not None and not (isinstance(age, timedelta) and age > timedelta(0)):
             raise InvalidInputError(
                 f"max_age is a timedelta longer than nothing, not {age!r}; pass for example "

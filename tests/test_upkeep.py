@@ -481,6 +481,12 @@ def test_a_rule_that_makes_no_sense_is_refused(wrong):
         Retention(**wrong)
 
 
+def test_a_retention_without_a_rule_is_refused():
+    """It was taken, and did nothing."""
+    with pytest.raises(InvalidInputError, match="needs a rule"):
+        Retention()
+
+
 def test_what_is_no_rule_is_refused(path):
     with pytest.raises(InvalidInputError, match="retention is a"):
         LogSaver(path, retention={"keep_last": 3})

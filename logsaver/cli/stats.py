@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from logsaver import Stats, ThreadInfo, Usage, usage
+from logsaver import ChannelUsage, Stats, ThreadInfo, Usage, usage
 from logsaver.cli.opening import open_log
 from logsaver.cli.options import AsJson, KeyFile, Log
 from logsaver.cli.output import bar, console, count, one_line, print_columns, print_json, size
@@ -39,8 +39,8 @@ def stats(
                 "shared_bytes": used.shared_bytes,
                 "patched_bytes": used.patched_bytes,
                 "copied_bytes": used.copied_bytes,
-                "by_thread": {thread.thread_id: thread.bytes for thread in threads},
-                "by_channel": {name: asdict(channel) for name, channel in used.channels.items()},
+                "by_thread": {thread.thread_id: thread.bytes for thread in threads[:top]},
+                "by_channel": {name: asdict(one) for name, one in _largest(used)[:top]},
             }
         )
         return
@@ -48,6 +48,10 @@ def stats(
     _print_totals(out, counts, used)
     _print_threads(out, threads, top)
     _print_channels(out, used, top)
+
+
+def _largest(used: Usage) -> list[tuple[str, ChannelUsage]]:
+    return sorted(used.channels.items(), key=lambda item: item[1].stored_bytes, reverse=True)
 
 
 def _bar_width(out: Console) -> int:
@@ -63,12 +67,16 @@ def _print_totals(out: Console, counts: Stats, used: Usage) -> None:
         + f", {count(counts.writes, 'set')} of writes\n"
     )
     without = used.bytes + used.shared_bytes + used.patched_bytes + used.copied_bytes
+    shared, patched = (
+        f"{_share(part, without)} of what it would be"
+        for part in (used.shared_bytes, used.patched_bytes)
+    )
     rows = [
         ("file", used.bytes, ""),
         ("live", used.live_bytes, _share(used.live_bytes, used.bytes)),
         ("garbage", used.garbage_bytes, _share(used.garbage_bytes, used.bytes)),
-        ("saved by sharing", used.shared_bytes, f"{_share(used.shared_bytes, without)} of all"),
-        ("saved by patches", used.patched_bytes, f"{_share(used.patched_bytes, without)} of all"),
+        ("saved by sharing", used.shared_bytes, shared),
+        ("saved by patches", used.patched_bytes, patched),
         ("saved by copies", used.copied_bytes, ""),
     ]
     largest = max(value for _, value, _ in rows)
@@ -103,7 +111,7 @@ def _print_threads(out: Console, threads: Sequence[ThreadInfo], top: int) -> Non
 
 
 def _print_channels(out: Console, used: Usage, top: int) -> None:
-    channels = sorted(used.channels.items(), key=lambda item: item[1].stored_bytes, reverse=True)
+    channels = _largest(used)
     if not channels:
         return
     out.print()
