@@ -95,7 +95,7 @@ class Copy:
     def hurry(self) -> None:
         """From here on others wait."""
 
-    def seal(self) -> None:
+    def settle(self) -> None:
         """Sync what is copied, and say so in the new file: none of it has to be synced again."""
         self.sync()
         self._add(ReplacedRecord(self.header.generation))

@@ -73,7 +73,7 @@ def _rewrite(store: Store, key: Key | None, make: Make) -> bool:
     try:
         copy = make(source, successor.file, source.cipher if key is None else key.cipher)
         copy.catch_up()
-        copy.seal()
+        copy.settle()
         rest = source.file.end() - copy.position
         for _ in range(ROUNDS):
             if rest < LITTLE:

@@ -1114,9 +1114,23 @@ MUTATIONS = [
     Mutation(
         "command: a log is not made by a command that changes one",
         "cli/opening.py",
-        "        if to_write and not path.exists():\n",
+        "        if not path.exists():\n",
         "        if False:\n",
         "test_commands",
+    ),
+    Mutation(
+        "command: tail shows what was put during a compaction once",
+        "arriving.py",
+        "            if ns is None or ns.find(key.checkpoint_id) is None:\n",
+        "            if True:\n",
+        "test_commands",
+    ),
+    Mutation(
+        "command: a migrate that failed leaves no target that it made",
+        "savers.py",
+        "            if is_new:\n                _remove_unused_log(log)\n",
+        "",
+        "test_migrate",
     ),
     # -- seals
     Mutation(

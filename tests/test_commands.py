@@ -249,8 +249,8 @@ def test_a_checkpoint_arrives_however_old_its_id_is(tmp_path):
 class _Busy(Copy):
     """A copy of a log that somebody puts into meanwhile: the new file has it behind its mark."""
 
-    def seal(self):
-        super().seal()
+    def settle(self):
+        super().settle()
         with LogSaver(self.source.file.path) as other:
             put(other, "during")
 
