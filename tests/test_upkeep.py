@@ -531,6 +531,7 @@ def go_on(graph, name, turns, first=0):
         graph.invoke({"lines": [f"in {turn}"]}, thread(name, run_id=f"run {turn}"))
 
 
+@pytest.mark.behaviour(27)
 @pytest.mark.parametrize("frequency", [1, 3, 100])
 @pytest.mark.parametrize("ways", ["prune", "runs", "retention", "fork"])
 def test_delta_values_are_as_before_whatever_goes(path, frequency, ways):
