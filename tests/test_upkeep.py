@@ -72,8 +72,8 @@ def test_what_copied_threads_share_is_counted_once(path):
             saver.copy_thread("source", f"copy {number}")
         for number in range(6):
             put(saver, f"thread {number}", {"x": LARGE})
-        for number in range(6):
-            saver.delete_thread(f"thread {number}")
+        # At once: a compaction in the middle would leave less than is worth another one.
+        saver.prune([f"thread {number}" for number in range(6)], strategy="delete")
         put(saver, "another")
         eventually(lambda: os.path.getsize(path) < 2 * len(LARGE))
         found = saver.get_tuple(make_config("copy 3"))
