@@ -30,6 +30,10 @@ class Following:
     _sealed: SealedThreads | None  # what the index was read from
     _sealer: Sealer
 
+    def has_appended(self) -> bool:
+        """Whether we have written to this generation."""
+        return self._own_end > 0
+
     def _adopt(self, log: Log) -> None:
         """Go on with this generation, from its start."""
         if log is not self.log:

@@ -43,6 +43,11 @@ class Pace:
         """Let the work end at its next step."""
         self._stop.set()
 
+    def rest(self, seconds: float) -> None:
+        """Do nothing for so long, unless told to end."""
+        if self._stop.wait(seconds):
+            raise StoppedError
+
     def hasten(self) -> bool:
         """The work does not get done beside the others: give it a larger share, if there is one."""
         if self._pause == PAUSE:

@@ -46,6 +46,7 @@ LEAST_GARBAGE: Final = 1 << 20  # bytes; less is not worth a new file
 MOST_GARBAGE: Final = 0.5  # of the file
 SOON: Final = 1 << 14  # bytes between two looks, where there is a retention rule
 NEVER: Final = sys.maxsize
+FIRST_PAUSE: Final = 0.01  # seconds; whoever has just opened the log wants to get on
 LONGEST_GOODBYE: Final = 0.5  # seconds; a thread that is waiting for the disk is left there
 
 
@@ -122,6 +123,7 @@ class Upkeep:
 
     def _run(self, pace: Pace) -> None:
         try:
+            pace.rest(FIRST_PAUSE)
             while self._is_one_more_wanted():
                 self._let_go(pace)
                 self._found_due = None
@@ -188,7 +190,8 @@ class Upkeep:
         if self._found_due is not None:
             return self._found_due
         try:
-            return self.is_due()
+            # Who only looks does not pay for it.
+            return self._store.has_appended() and self.is_due()
         except LogSaverError:
             return False  # closed, or gone: the next who opens it finds out
 

@@ -163,6 +163,7 @@ def test_closing_does_not_wait_for_a_compaction(path, monkeypatch):
     # At each step of the way it finds out soon.
     monkeypatch.setattr("logsaver.pace.SLICE", SLICE / 10)
     saver = LogSaver(path)
+    put(saver, "3")
     begin = time.monotonic()
     saver.close()
     assert time.monotonic() - begin < 0.4
