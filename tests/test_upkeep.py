@@ -454,6 +454,15 @@ def test_a_thread_that_finished_long_ago_goes_altogether(path):
         assert saver.stats().bytes < 200
 
 
+def test_a_thread_whose_root_is_not_stored_yet_is_not_finished(path):
+    """In exit mode a subgraph's checkpoints are stored before the root's first one."""
+    with LogSaver(path, auto_compact=False) as saver:
+        saver.put(make_config("t", "sub"), make_checkpoint({"x": 1}), {"step": 0}, {"x": 1})
+    time.sleep(0.01)
+    with LogSaver(path, retention=Retention(max_age=timedelta(microseconds=1))) as saver:
+        assert settled(saver).get_tuple(make_config("t", "sub")) is not None
+
+
 def test_both_rules_hold_at_once_and_delta_values_are_as_before(path):
     with LogSaver(path) as saver:
         graph = journal(saver)
